@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.doctor.machine import read_facts
+from headrace.doctor.machine import MachineFacts, PlaceFacts
 from headrace.signals.system import read_disk_node, read_task_limit
 
 ASK = """
@@ -37,7 +37,7 @@ def under(line: str) -> tuple[str, ...]:
 
 
 def test_what_is_read_of_this_machine(tmp_path: Path) -> None:
-    facts = read_facts([tmp_path])
+    facts = MachineFacts(places=(PlaceFacts.of(tmp_path),))
     assert facts.cpus == os.sched_getaffinity(0)
     assert 0 < facts.cores <= facts.num_cpus
     assert 0 < facts.core_share <= 1
@@ -46,7 +46,7 @@ def test_what_is_read_of_this_machine(tmp_path: Path) -> None:
     assert facts.libraries.cpus_after == facts.libraries.cpus_before == len(facts.cpus)
     assert 100 << 20 < facts.libraries.peak_bytes < 4 << 30
     assert facts.libraries.opencv_threads > 0
-    assert 0 < facts.room_bytes <= facts.available_bytes
+    assert 0 < facts.room[0] <= facts.now.total_bytes
     assert facts.map_limit
     assert facts.places[0].path == str(tmp_path)
     assert facts.versions["torch"]

@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headrace.doctor.checks import Check, Outcome
-from headrace.doctor.machine import Libraries, MachineFacts, PlaceFacts, judge
-from headrace.signals.system import PressureSample
+from headrace.doctor.machine import GpuFacts, Libraries, MachineFacts, PlaceFacts, judge
+from headrace.signals.system import MachineSample, PressureSample
 from headrace.storage import Medium, StorageKind
 
 MIB, GIB = 1 << 20, 1 << 30
 NODES = {0: frozenset(range(8)), 1: frozenset(range(8, 16))}
 LIBRARIES = Libraries(cpus_before=16, cpus_after=16, torch_threads=16, opencv_threads=16, peak_bytes=300 * MIB)
+IDLE = MachineSample(*[0] * (len(MachineSample._fields) - 1))._replace(
+    shm_total_bytes=32 * GIB, shm_free_bytes=31 * GIB, swap_total_bytes=8 * GIB, swap_free_bytes=5 * GIB
+)
+
+
 WORKSTATION = MachineFacts(
+    pressures=(),
+    core_share=1.0,
+    before=IDLE,
+    libraries=LIBRARIES,
+    now=IDLE,
     num_cpus=16,
     cpus=frozenset(range(16)),
-    libraries=LIBRARIES,
-    available_bytes=50 * GIB,
-    room_bytes=50 * GIB,
-    shm_total_bytes=32 * GIB,
-    shm_free_bytes=31 * GIB,
-    files_soft=1024,
-    files_hard=1 << 20,
+    quota_cores=None,
+    num_ranks=1,
+    room=(50 * GIB, None),
+    address_limit_bytes=None,
+    files=(1024, 1 << 20),
     map_limit=65_530,
+    tasks=(0, None, ""),
+    start_method="fork",
     nodes=NODES,
-    swap_total_bytes=8 * GIB,
-    swap_used_bytes=3 * GIB,
+    gpus=GpuFacts(),
+    variables={},
     versions={"python": "3.12.3", "torch": "2.9.1+cu128", "torchdata": "0.11.0"},
 )
 LAPTOP = replace(
@@ -36,23 +47,17 @@ LAPTOP = replace(
     num_cpus=8,
     cpus=frozenset(range(8)),
     libraries=replace(LIBRARIES, cpus_before=8, cpus_after=8, torch_threads=4, opencv_threads=8),
-    room_bytes=3 * GIB,
+    room=(3 * GIB, None),
     nodes={0: frozenset(range(8))},
-    tasks=900,
-    task_limit=60_000,
-    task_limit_by="ulimit -u",
+    tasks=(900, 60_000, "ulimit -u"),
 )
 CONTAINER = replace(  # with a quota that its user has thought of
     WORKSTATION,
     quota_cores=4.0,
     variables={"OMP_NUM_THREADS": "4"},
-    limit_bytes=8 * GIB,
-    room_bytes=7 * GIB,
-    shm_total_bytes=2 * GIB,
-    shm_free_bytes=2 * GIB,
-    tasks=40,
-    task_limit=1024,
-    task_limit_by="pids.max",
+    room=(7 * GIB, 8 * GIB),
+    now=IDLE._replace(shm_total_bytes=2 * GIB, shm_free_bytes=2 * GIB),
+    tasks=(40, 1024, "pids.max"),
     pressures=(PressureSample("memory", "group", 0.1, 0.02, 0, 0), PressureSample("io", "machine", 0.6, 0.3, 0, 0)),
 )
 JOB = replace(  # of Slurm, bound to one socket, beside its GPU, data on Lustre
@@ -60,9 +65,7 @@ JOB = replace(  # of Slurm, bound to one socket, beside its GPU, data on Lustre
     cpus=frozenset(range(8)),
     libraries=replace(LIBRARIES, cpus_before=8, cpus_after=8, torch_threads=8, num_gpus=1, cuda_build="12.8"),
     variables={"SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "8", "SLURM_CPUS_ON_NODE": "8"},
-    gpu_names=("NVIDIA H200",),
-    gpu_nodes=(0,),
-    gpu_driver="570.86.15",
+    gpus=GpuFacts(names=("NVIDIA H200",), driver="570.86.15", nodes=(0,)),
 )
 
 
@@ -103,8 +106,8 @@ def problems(facts: MachineFacts) -> dict[str, Check]:
             WORKSTATION, cpus=frozenset({3}), libraries=replace(LIBRARIES, cpus_before=1, cpus_after=1, torch_threads=1)
         ),
         replace(JOB, libraries=replace(LIBRARIES, num_gpus=0), variables={"CUDA_VISIBLE_DEVICES": ""}),
-        replace(WORKSTATION, gpu_note="NVML: NVML Shared Library Not Found"),
-        replace(WORKSTATION, files_soft=-1, map_limit=None),
+        replace(WORKSTATION, gpus=GpuFacts(note="NVML: NVML Shared Library Not Found")),
+        replace(WORKSTATION, files=(-1, -1), map_limit=None),
         replace(
             WORKSTATION, num_ranks=8, libraries=replace(LIBRARIES, torch_threads=1), variables={"OMP_NUM_THREADS": "1"}
         ),
@@ -138,34 +141,64 @@ def test_a_healthy_machine_gets_no_warning(facts: MachineFacts) -> None:
             "16 threads in each of 8 ranks, on 16",
             "OMP_NUM_THREADS=2",
         ),
-        ("memory_limit", replace(CONTAINER, room_bytes=500 * MIB), "500 MiB free below the limit of 8.00 GiB", "--mem"),
+        (
+            "memory_limit",
+            replace(CONTAINER, room=(500 * MIB, 8 * GIB)),
+            "500 MiB free below the limit of 8.00 GiB",
+            "--mem",
+        ),
         ("memory_limit", replace(WORKSTATION, address_limit_bytes=4 * GIB), "4.00 GiB", "ulimit -v unlimited"),
         (
             "small_shm",
-            replace(WORKSTATION, shm_total_bytes=64 * MIB, shm_free_bytes=64 * MIB),
+            replace(WORKSTATION, now=IDLE._replace(shm_total_bytes=64 * MIB, shm_free_bytes=64 * MIB)),
             "64.0 MiB",
             "--shm-size",
         ),
-        ("small_shm", replace(WORKSTATION, shm_free_bytes=9 * MIB), "9.00 MiB free of 32.0 GiB", "ls -l /dev/shm"),
-        ("small_shm", replace(WORKSTATION, shm_total_bytes=None, shm_free_bytes=None), "0 B", "--shm-size"),
-        ("fd_limit", replace(WORKSTATION, files_soft=256, files_hard=4096), "256 (hard limit 4096)", "ulimit -n 4096"),
+        (
+            "small_shm",
+            replace(WORKSTATION, now=IDLE._replace(shm_free_bytes=9 * MIB)),
+            "9.00 MiB free of 32.0 GiB",
+            "ls -l /dev/shm",
+        ),
+        (
+            "small_shm",
+            replace(WORKSTATION, now=IDLE._replace(shm_total_bytes=None, shm_free_bytes=None)),
+            "0 B",
+            "--shm-size",
+        ),
+        ("fd_limit", replace(WORKSTATION, files=(256, 4096)), "256 (hard limit 4096)", "ulimit -n 4096"),
         ("map_limit", replace(WORKSTATION, map_limit=8192), "8192", "vm.max_map_count"),
         (
             "process_limit",
-            replace(LAPTOP, tasks=90, task_limit=100, task_limit_by="pids.max"),
+            replace(LAPTOP, tasks=(90, 100, "pids.max")),
             "90 of 100 are there (pids.max)",
             "--pids-limit",
         ),
-        ("far_numa", replace(JOB, gpu_nodes=(1,)), "node 0 alone, the GPUs are at node 1", "taskset -c 8,9,"),
+        (
+            "far_numa",
+            replace(JOB, gpus=JOB.gpus._replace(nodes=(1,))),
+            "node 0 alone, the GPUs are at node 1",
+            "taskset -c 8,9,",
+        ),
         ("slow_storage", replace(WORKSTATION, places=(place(Medium.HDD),)), "rotational=1", "headrace storage /data"),
-        ("swap_in_use", replace(WORKSTATION, swapped_in_bytes_per_s=40 * MIB), "40.0 MiB a second", "ps aux"),
+        (
+            "swap_in_use",
+            replace(WORKSTATION, now=IDLE._replace(swap_in_pages=80 * MIB // resource.getpagesize())),
+            "40.0 MiB a second",
+            "ps aux",
+        ),
         (
             "gpu_driver",
             replace(JOB, libraries=replace(LIBRARIES, cpus_before=8, cpus_after=8, torch_threads=8)),
             "driver 570.86.15 shows NVIDIA H200, torch 2.9.1+cu128 (CUDA: -) sees none",
             "pytorch.org",
         ),
-        ("gpu_driver", replace(WORKSTATION, gpu_note="NVML: Driver/library version mismatch"), "mismatch", "restart"),
+        (
+            "gpu_driver",
+            replace(WORKSTATION, gpus=GpuFacts(note="NVML: Driver/library version mismatch")),
+            "mismatch",
+            "restart",
+        ),
         (
             "slurm_mismatch",
             replace(JOB, cpus=frozenset({0})),

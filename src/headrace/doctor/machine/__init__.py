@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..checks import Check
-from .facts import Libraries, MachineFacts, PlaceFacts, read_facts
+from .facts import GpuFacts, Libraries, MachineFacts, PlaceFacts
 from .judging import judge
 
-__all__ = ["Libraries", "MachineFacts", "PlaceFacts", "check_machine", "judge", "read_facts"]
+__all__ = ["GpuFacts", "Libraries", "MachineFacts", "PlaceFacts", "check_machine", "judge"]
 
 
 def check_machine(data_paths: Sequence[Path] = ()) -> tuple[Check, ...]:
     """Look at the machine, and at what the data lies on; it takes about as long as importing torch."""
-    return judge(read_facts(data_paths))
+    return judge(MachineFacts(places=tuple(map(PlaceFacts.of, data_paths))))

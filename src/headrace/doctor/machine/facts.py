@@ -1,5 +1,6 @@
 """All that is read of a machine, as one value: cores, memory, limits, storage, GPUs, what libraries make of it."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -8,11 +9,12 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 from headrace.model import num_local_ranks
 from headrace.signals import system
@@ -62,6 +64,7 @@ class Libraries:
     """What torch and OpenCV make of this machine, asked in a fresh process."""
 
     error: str = ""  # torch cannot be imported
+    asked_s: float = 2.0  # how long that took
     cpus_before: int = 0  # that the process might use before torch was imported …
     cpus_after: int = 0  # … and that one forked from it may use afterwards
     torch_threads: int = 0
@@ -72,111 +75,37 @@ class Libraries:
     num_gpus: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlaceFacts:
+class PlaceFacts(NamedTuple):
     """Where some of the data lies."""
 
     path: str
     kind: StorageKind
     node: int | None = None  # of NUMA
 
-
-@dataclass(frozen=True, kw_only=True)
-class MachineFacts:
-    """One look. None: there is no such limit, or the machine does not say."""
-
-    num_cpus: int  # `os.cpu_count()`: what scripts ask for
-    cpus: frozenset[int]  # that this process may use
-    quota_cores: float | None = None
-    core_share: float = 1.0  # of a core that a process which only computes got
-    num_ranks: int = 1
-    libraries: Libraries = field(default_factory=Libraries)
-    available_bytes: int
-    limit_bytes: int | None = None  # of the control group with the least room
-    room_bytes: int  # below that limit, or available on the machine: the lesser
-    address_limit_bytes: int | None = None  # `ulimit -v`
-    shm_total_bytes: int | None
-    shm_free_bytes: int | None
-    files_soft: int
-    files_hard: int
-    map_limit: int | None = None
-    tasks: int = 0  # processes and threads, where they are limited
-    task_limit: int | None = None
-    task_limit_by: str = ""  # what sets it
-    start_method: str = "fork"
-    nodes: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    gpu_nodes: tuple[int | None, ...] = ()
-    places: tuple[PlaceFacts, ...] = ()
-    swap_total_bytes: int = 0
-    swap_used_bytes: int = 0
-    swapped_in_bytes_per_s: float = 0.0
-    pressures: tuple[system.PressureSample, ...] = ()
-    gpu_names: tuple[str, ...] | None = None
-    gpu_note: str = ""
-    gpu_driver: str = ""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)  # of Python, the kernel and packages
-
-    @property
-    def cores(self) -> float:
-        """What may truly be used at a time."""
-        return min(len(self.cpus), self.quota_cores or inf)
+    @classmethod
+    def of(cls, path: Path) -> "PlaceFacts":
+        kind = kind_of(path)
+        return cls(str(path), kind, system.read_disk_node(kind.device))
 
 
-def read_facts(data_paths: Sequence[Path] = ()) -> MachineFacts:
-    """Read everything; what others do to the machine is read before anything of ours runs."""
-    groups = system.memory_groups()
-    pressures = system.read_pressures(("memory", "io"), groups)
-    core_share, before, started = _spin(), system.read_machine(), time.monotonic()
-    libraries = _ask_libraries()
-    now, seconds = system.read_machine(), time.monotonic() - started
-    if before is None or now is None:
+class GpuFacts(NamedTuple):
+    """What the driver says of its GPUs; without one, why."""
+
+    names: tuple[str, ...] = ()
+    note: str = ""
+    driver: str = ""
+    nodes: tuple[int | None, ...] = ()  # of NUMA
+
+    @classmethod
+    def read(cls) -> "GpuFacts":
+        with contextlib.closing(system.GpuReader()) as gpus:
+            return cls(gpus.names or (), gpus.note, gpus.driver, tuple(map(system.read_pci_node, gpus.addresses)))
+
+
+def _read_machine() -> system.MachineSample:
+    if (machine := system.read_machine()) is None:
         raise OSError("/proc tells nothing of this machine")
-    quotas = [one.quota_cores for one in system.read_quotas(system.cpu_groups()) if one.quota_cores is not None]
-    limits = [(one.limit_bytes or 0, (one.limit_bytes or 0) - one.hard_bytes) for one in system.read_limits(groups)]
-    limit, room = min(limits, key=lambda one: one[1], default=(None, now.available_bytes))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    address = resource.getrlimit(resource.RLIMIT_AS)[0]
-    tasks, task_limit, task_limit_by = _read_tasks()
-    gpus = system.GpuReader()
-    try:
-        gpu_nodes = tuple(system.read_pci_node(address) for address in gpus.addresses)
-    finally:
-        gpus.close()
-    kinds = [(str(path), kind_of(path)) for path in data_paths]
-    return MachineFacts(
-        num_cpus=os.cpu_count() or 1,
-        cpus=frozenset(os.sched_getaffinity(0)),
-        quota_cores=min(quotas, default=None),
-        core_share=core_share,
-        num_ranks=num_local_ranks(),
-        libraries=libraries,
-        available_bytes=now.available_bytes,
-        limit_bytes=limit,
-        room_bytes=min(room, now.available_bytes),
-        address_limit_bytes=None if address == resource.RLIM_INFINITY else address,
-        shm_total_bytes=now.shm_total_bytes,
-        shm_free_bytes=now.shm_free_bytes,
-        files_soft=soft,
-        files_hard=hard,
-        map_limit=system.read_map_limit(),
-        tasks=tasks,
-        task_limit=task_limit,
-        task_limit_by=task_limit_by,
-        start_method=multiprocessing.get_context().get_start_method(),
-        nodes=system.read_numa_nodes(),
-        gpu_nodes=gpu_nodes,
-        places=tuple(PlaceFacts(path=path, kind=kind, node=system.read_disk_node(kind.device)) for path, kind in kinds),
-        swap_total_bytes=now.swap_total_bytes,
-        swap_used_bytes=now.swap_total_bytes - now.swap_free_bytes,
-        swapped_in_bytes_per_s=(now.swap_in_pages - before.swap_in_pages) * resource.getpagesize() / seconds,
-        pressures=pressures,
-        gpu_names=gpus.names,
-        gpu_note=gpus.note,
-        gpu_driver=gpus.driver,
-        variables={name: os.environ[name] for name in _VARIABLES if name in os.environ},
-        versions={"python": platform.python_version(), "kernel": platform.release(), **_read_versions()},
-    )
+    return machine
 
 
 def _spin() -> float:
@@ -189,7 +118,7 @@ def _spin() -> float:
 
 def _ask_libraries() -> Libraries:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(part or os.getcwd() for part in sys.path)}
-    command = [sys.executable, "-P", "-c", _ASK]
+    command, began = [sys.executable, "-P", "-c", _ASK], time.monotonic()
     try:
         asked = subprocess.run(command, capture_output=True, check=False, text=True, timeout=_IMPORT_S, env=environ)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -198,26 +127,81 @@ def _ask_libraries() -> Libraries:
     for line in asked.stdout.splitlines():
         told |= json.loads(line) if line.startswith("{") else {}
     said = asked.stderr.strip().splitlines() or [f"exit code {asked.returncode}"]
-    return Libraries(error="" if told else said[-1], **told)  # type: ignore[arg-type]  # its own names and kinds
+    asked_s = time.monotonic() - began
+    return Libraries(error="" if told else said[-1], asked_s=asked_s, **told)  # type: ignore[arg-type]  # its own names and kinds
 
 
 def _read_tasks() -> tuple[int, int | None, str]:
     """Processes and threads, the most of them, and who says so: `ulimit -u` (which root passes over) or a group."""
-    found = []
-    soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    if os.geteuid() != 0 and soft != resource.RLIM_INFINITY:
+    found: list[tuple[int, int | None, str]] = []
+    if os.geteuid() != 0 and (soft := _read_limit(resource.RLIMIT_NPROC)) is not None:
         found.append((system.count_tasks(os.geteuid()), soft, "ulimit -u"))
     group = system.read_task_limit()
     if group is not None:
         found.append((*group, "pids.max"))
-    return min(found, key=lambda one: one[1] - one[0], default=(0, None, ""))
+    return min(found, key=lambda one: (one[1] or 0) - one[0], default=(0, None, ""))
 
 
 def _read_versions() -> dict[str, str]:
-    found = {}
+    found = {"python": platform.python_version(), "kernel": platform.release()}
     for name in _PACKAGES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _read_room() -> tuple[int, int | None]:
+    """Bytes below the limit of the control group with the least room, or available on the machine, and that limit."""
+    available = _read_machine().available_bytes
+    limits = system.read_limits(system.memory_groups())
+    rooms = [((one.limit_bytes or 0) - one.hard_bytes, one.limit_bytes) for one in limits]
+    room, limit = min(rooms, key=lambda one: one[0], default=(available, None))
+    return min(room, available), limit
+
+
+def _read_quota() -> float | None:
+    quotas = [one.quota_cores for one in system.read_quotas(system.cpu_groups()) if one.quota_cores is not None]
+    return min(quotas, default=None)
+
+
+def _read_limit(which: int) -> int | None:
+    soft = resource.getrlimit(which)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineFacts:
+    """One look: each fact is read unless it is given. None: there is no such limit, or the machine does not say."""
+
+    # what others do to the machine, read before anything of ours runs
+    pressures: tuple[system.PressureSample, ...] = field(
+        default_factory=lambda: system.read_pressures(("memory", "io"), system.memory_groups())
+    )
+    core_share: float = field(default_factory=_spin)  # of a core that a process which only computes got
+    before: system.MachineSample = field(default_factory=_read_machine)
+    libraries: Libraries = field(default_factory=_ask_libraries)
+    now: system.MachineSample = field(default_factory=_read_machine)  # after torch's import
+    num_cpus: int = field(default_factory=lambda: os.cpu_count() or 1)  # what scripts ask for
+    cpus: frozenset[int] = field(default_factory=lambda: frozenset(os.sched_getaffinity(0)))
+    quota_cores: float | None = field(default_factory=_read_quota)
+    num_ranks: int = field(default_factory=num_local_ranks)
+    room: tuple[int, int | None] = field(default_factory=_read_room)
+    address_limit_bytes: int | None = field(default_factory=lambda: _read_limit(resource.RLIMIT_AS))  # `ulimit -v`
+    files: tuple[int, int] = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE))  # soft, hard
+    map_limit: int | None = field(default_factory=system.read_map_limit)
+    tasks: tuple[int, int | None, str] = field(default_factory=_read_tasks)
+    start_method: str = field(default_factory=lambda: multiprocessing.get_context().get_start_method())
+    nodes: Mapping[int, frozenset[int]] = field(default_factory=system.read_numa_nodes)
+    places: tuple[PlaceFacts, ...] = ()
+    gpus: GpuFacts = field(default_factory=GpuFacts.read)
+    variables: Mapping[str, str] = field(
+        default_factory=lambda: {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    )
+    versions: Mapping[str, str] = field(default_factory=_read_versions)  # of Python, the kernel and packages
+
+    @property
+    def cores(self) -> float:
+        """What may truly be used at a time."""
+        return min(len(self.cpus), self.quota_cores or inf)
