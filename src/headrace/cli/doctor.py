@@ -40,6 +40,8 @@ Fetch one sample, then make one batch without workers (num_workers=0), in second
 each part takes, with the stages that the data set names by `with headrace.stage("decode"):`. Where it fails, the whole
 traceback, and what its message truly means.
 """
+_QUICK_DOES = "one sample, then one batch, in seconds: shapes, bytes, times, what an error means"
+_DOCTOR_DOES = "does loading work here: the machine, then your loader, stage by stage"
 _EPILOG = """\
 exit codes: 0 nothing wrong, 1 findings, 2 could not run, 130 interrupted (leaves nothing behind)
 """
@@ -68,24 +70,16 @@ _HEADS = Text(",looked at,time,seen", ",检查,用时,所见")
 
 
 def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    summary = "one sample, then one batch, in seconds: shapes, bytes, times, what an error means"
-    add_target(_add_command(commands, shared, "quick", run_quick, summary, description=_QUICK))
-    summary = "does loading work here: the machine, then your loader, stage by stage"
-    parser = _add_command(commands, shared, "doctor", run, summary, description=_DOCTOR)
-    add_target(parser, nargs="?")
-    workers = "default: the loader's, else one a core"
-    parser.add_argument("--workers", type=whole(1, 512), metavar="N", help=workers)
-
-
-def _add_command(commands: Commands, *about: Any, description: str) -> argparse.ArgumentParser:
-    """Add a command with the bounds of a test, and how it answers."""
-    parser = add_command(commands, *about, description=description + _TARGET, epilog=_EPILOG)
-    add = parser.add_argument
-    add("--timeout", type=seconds(1, 86400), default=60.0, metavar="S", help="for each stage (default: 60)")
-    add("--memory", type=size, metavar="SIZE", help="what a stage may take (default: half of what is free)")
-    add_language(parser)
-    add("--json", action="store_true", help="print one JSON document, schema headrace/findings/1, with its checks")
-    return parser
+    quick = add_command(commands, shared, "quick", run_quick, _QUICK_DOES, description=_QUICK + _TARGET, epilog=_EPILOG)
+    doctor = add_command(commands, shared, "doctor", run, _DOCTOR_DOES, description=_DOCTOR + _TARGET, epilog=_EPILOG)
+    for parser, nargs in ((quick, None), (doctor, "?")):
+        add = parser.add_argument
+        add("--timeout", type=seconds(1, 86400), default=60.0, metavar="S", help="for each stage (default: 60)")
+        add("--memory", type=size, metavar="SIZE", help="what a stage may take (default: half of what is free)")
+        add_language(parser)
+        add("--json", action="store_true", help="print one JSON document, schema headrace/findings/1, with its checks")
+        add_target(parser, nargs=nargs)
+    doctor.add_argument("--workers", type=whole(1, 512), metavar="N", help="default: the loader's, else one a core")
 
 
 def _settings(args: argparse.Namespace, **more: Any) -> DoctorSettings:
@@ -124,21 +118,18 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             target = examine(_settings(args, num_workers=args.workers), tell)
     checks = [*machine, *target]
     wrong = [check for check in checks if check.finding is not None]
+    wrong.sort(key=lambda check: check.outcome.value)  # "fail" before "warn"
     if args.json:
         terminal.json(_document_of(checks))
         return EXIT_FINDINGS if wrong else EXIT_OK
     if target:
         terminal.parts(["", *_table(target, args.target)])
-    wrong.sort(key=lambda check: check.outcome.value)  # "fail" before "warn"
-    terminal.parts(_findings(wrong))
-    if wrong:
-        assert wrong[0].finding is not None
+    terminal.parts(_findings(wrong) if wrong else ["", line(_NOTHING, "green")])
+    what = _TUNE.filled(target=args.target) if args.target else _GIVE_TARGET
+    if wrong and (finding := wrong[0].finding) is not None:
         again = " ".join(["headrace doctor", *([shlex.quote(args.target)] if args.target else [])])
-        what = _THEN.filled(step=wrong[0].finding.fix[0], again=again)
-    else:
-        what = _TUNE.filled(target=args.target) if args.target else _GIVE_TARGET
-        terminal.parts(["", line(_NOTHING, "green")])
-    terminal.parts([*([""] if wrong else []), _NEXT.filled(what=what)])
+        what = _THEN.filled(step=finding.fix[0], again=again)
+    terminal.parts(["", _NEXT.filled(what=what)])
     return EXIT_FINDINGS if wrong else EXIT_OK
 
 
@@ -160,8 +151,8 @@ def _row(check: Check) -> tuple[Line | Text | str, ...]:
     return line(_WORDS[outcome], _STYLES[outcome]), check.title, took, printable(say(check.says))
 
 
-def _findings(checks: Sequence[Check]) -> Iterator[Part]:
-    for number, check in enumerate(checks, start=1):
+def _findings(wrong: Sequence[Check]) -> Iterator[Part]:
+    for number, check in enumerate(wrong, start=1):
         finding = check.finding
         assert finding is not None
         title = printable(say(finding.title or check.says))
@@ -197,7 +188,7 @@ def run_quick(args: argparse.Namespace, terminal: Terminal) -> int:
     with terminal.progress(_DOING.filled(target=args.target)):
         results = run_stages(_settings(args), is_quick=True)
     checks = [check for check in Judge(args.target, results).checks() if check.name in results]
-    failed = next((check for check in checks if check.finding is not None), None)
+    failed = [check for check in checks if check.finding is not None][:1]
     if args.json:
         forms = {"sample": "sample", "batch": "loader"}
         document = {name: results[key].facts.get("form", []) for name, key in forms.items() if key in results}
@@ -205,8 +196,8 @@ def run_quick(args: argparse.Namespace, terminal: Terminal) -> int:
     else:
         terminal.parts(_lines(args.target, results))
         next_step = _NEXT.filled(what=_WITH_WORKERS.filled(target=args.target))
-        terminal.parts(_failure(failed, results[failed.name]) if failed is not None else ("", next_step))
-    return EXIT_FINDINGS if failed is not None else EXIT_OK
+        terminal.parts(_failure(failed, results[failed[0].name]) if failed else ("", next_step))
+    return EXIT_FINDINGS if failed else EXIT_OK
 
 
 def _lines(target: str, results: Mapping[str, StageResult]) -> Iterator[Part]:
@@ -241,18 +232,12 @@ def _times(results: Mapping[str, StageResult]) -> Iterator[tuple[str, float]]:
         yield "collate", batch.facts["collate_s"]
 
 
-def _failure(check: Check, result: StageResult) -> Iterator[Part]:
+def _failure(failed: Sequence[Check], result: StageResult) -> Iterator[Part]:
     from headrace.knowledge import look_up, render_text
 
-    finding = check.finding
-    assert finding is not None
-    bad = result.facts.get("bad") or [result.facts.get("error", {})]
-    traceback = bad[0].get("traceback") or result.said
-    yield from ("", line(printable(say(check.says)), "bold red"))
-    if traceback:
+    bad = result.facts.get("bad") or [result.error]
+    if traceback := bad[0].get("traceback") or result.said:
         yield from ("", printable(traceback.strip()))
-    else:
-        yield from (f"  - {printable(say(text))}" for text in finding.evidence if text != check.says)
     if found := look_up(traceback):
         yield from ("", line(_MEANS, "bold"), render_text(found[:1], spoken()))
-    yield from ("", *(f"- {say(text)}" for text in finding.fix if "headrace quick" not in text.en))
+    yield from (part for part in _findings(failed) if "headrace quick" not in str(part))

@@ -76,13 +76,13 @@ class Words:
         words = self.tables["problem"][which]
         title = text_of(words["title"]).filled(**values)
         says = text_of(words["evidence"]).filled(**values) if "evidence" in words else title
-        fix = [text_of(one).filled(**values) for one in _listed(words["fix"])]
+        advice = words["fix"] if isinstance(words["fix"], list) else [words["fix"]]
+        fix = [text_of(one).filled(**values) for one in advice]
         outcome = outcome or Outcome(words.get("outcome", "warn"))
         problem = words.get("problem", which)
         if outcome is Outcome.NOTE:
-            return self.check(
-                name, outcome, Text(f"{says.en}: {fix[0].en}", f"{says.zh}：{fix[0].zh}"), problem=problem
-            )
+            says = Text(f"{says.en}: {fix[0].en}", f"{says.zh}：{fix[0].zh}")
+            return self.check(name, outcome, says, seconds=seconds, problem=problem)
         finding = Finding(
             cause=Cause(words["cause"]),
             share=share,
@@ -98,7 +98,3 @@ class Words:
 def text_of(words: str | Mapping[str, str]) -> Text:
     """Return a sentence as a TOML file has it: the same in both languages, or `en` and `zh`."""
     return Text(words, words) if isinstance(words, str) else Text(**words)
-
-
-def _listed(words: Any) -> list[Any]:
-    return words if isinstance(words, list) else [words]

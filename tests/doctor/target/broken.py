@@ -113,7 +113,6 @@ HEALTHY = {
     "buckets": lambda: DataLoader(Shapes(), batch_sampler=Buckets(), num_workers=2),
     "some_frames": lambda: DataLoader(Damaged(), sampler=SubsetRandomSampler(range(8)), batch_size=4),
     "full_batches": lambda: DataLoader(Plain(), batch_size=8, drop_last=True, collate_fn=_of_eight),
-    "stream_with_length": LongStream,
     "no_length_but_a_sampler": lambda: DataLoader(NoLength(), batch_size=4, sampler=range(24)),
 }
 
@@ -337,6 +336,25 @@ class OfBatches(Plain):
         return [self[index] for index in indices]
 
 
+class SlowAt(Plain):
+    """One sample of many takes its time."""
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(1.5 if index == 31 else 0)
+        return index
+
+
+class WithLambda(Plain):
+    """Its samples hold what no process can be sent; in-process nobody minds."""
+
+    def __getitem__(self, index: int) -> Any:
+        return {"x": index, "crop": lambda image: image[:index]}
+
+
+def _missing_folder(worker: int) -> None:
+    os.chdir(f"/no/such/folder/{worker}")
+
+
 def _not_in_workers(samples: list[Any]) -> Any:
     if get_worker_info() is not None:
         raise ValueError("no GPU in a worker")
@@ -370,7 +388,12 @@ BROKEN = {
     "out_of_memory": Greedy,
     "cuda_in_worker": TouchesCuda,
     "fd_limit": KeepsOpen,
+    "init_fn_fails": lambda: DataLoader(Plain(), batch_size=4, num_workers=2, worker_init_fn=_missing_folder),
+    "batch_not_sent": lambda: DataLoader(WithLambda(), batch_size=4, num_workers=2, collate_fn=list),
 }
+
+NOTED = {"wrong_length": LongStream, "slow_sample": SlowAt}  # it works, and whoever trains with it should know
 
 globals().update({f"healthy_{name}": make for name, make in HEALTHY.items()})
 globals().update({f"broken_{name}": make for name, make in BROKEN.items()})
+globals().update({f"noted_{name}": make for name, make in NOTED.items()})

@@ -28,6 +28,10 @@ SAID = {  # what names the culprit
     "unpicklable": r"^dataset.steps\[1\] cannot be pickled",
     "sample_hangs": r"^sample 31 did not come within",
     "worker_dies_exit": r"in hand: samples .*\b3\b",
+    "init_fn_fails": r"^worker_init_fn fails: FileNotFoundError: .*\n.*broken.py",
+    "batch_not_sent": r"^a worker cannot send its batch.*: .*lambda",
+    "wrong_length": r"the stream gave 200 samples, and its __len__ says 48: ",
+    "slow_sample": r"^sample 31 took 1.5\d s, where .* is typical \(48 samples\): ",
     "out_of_memory": r"^too little memory: .* \(it was given 900 MiB\)",
 }
 QUICK_ONES = {
@@ -42,6 +46,8 @@ QUICK_ONES = {
     "not_split",
     "out_of_memory",
     "worker_dies_late",
+    "init_fn_fails",
+    "batch_not_sent",
 }
 
 
@@ -79,6 +85,13 @@ def test_nothing_is_found_in_a_healthy_one(name: str) -> None:
     checks = look(f"healthy_{name}")
     assert [(check.name, check.says.en) for check in checks if check.problem] == []
     assert {check.outcome for check in checks} == {Outcome.PASS}
+
+
+@pytest.mark.parametrize("name", broken.NOTED)
+def test_what_works_and_should_be_known_is_a_note(name: str) -> None:
+    (check,) = [check for check in look(f"noted_{name}") if check.problem]
+    assert (check.problem, check.outcome, check.finding) == (name, Outcome.NOTE, None)
+    assert re.search(SAID[name], check.says.en)
 
 
 def test_the_sample_that_fails_is_named_and_the_others_go_on() -> None:

@@ -8,8 +8,8 @@ from headrace.doctor.target.stages import StageEnding
 from headrace.model import Text
 
 IMPORTED = {"kind": "indexed", "length": 48, "dataset": "Plain", "import_s": 0.1, "starts": [], "start_method": "fork"}
-IMPORTED |= {"num_workers": 2, "prefetch_factor": None}
-GOOD = {"odd": [], "bad": [], "overwritten": [], "num_good": 48, "times": [0.1], "sample_bytes": 8}
+IMPORTED |= {"num_workers": 2, "prefetch_factor": None, "stated": None, "is_default": True}
+GOOD = {"bad": [], "overwritten": [], "num_good": 48, "times": [0.1], "sample_bytes": 8, "has_ended": False}
 BATCHES = {"num_batches": 1, "times": [0.1], "batch_bytes": 64}
 
 
@@ -37,7 +37,7 @@ def test_spawn_is_advised_after_a_deadlock_only_where_it_works() -> None:
     fails = StageResult(
         ending=StageEnding.FAILED, seconds=1.0, facts={"error": error, "unpicklable": ["dataset.lock", "TypeError"]}
     )
-    works = done(num_batches=1, times=[0.1], cuda="", batch_bytes=64)
+    works = done(num_batches=1, times=[0.1], batch_bytes=64)
     either = judged(workers_fork=hung, workers_spawn=works)["workers_fork"]
     assert either.problem == "fork_deadlock"
     assert fixes(either).startswith("start workers anew: multiprocessing_context='spawn'")
@@ -51,8 +51,9 @@ def test_a_key_that_is_missing_is_not_told_as_different_shapes() -> None:
     whole = [["x", "Tensor", [4], "float32", 16], ["mask", "Tensor", [4], "bool", 4]]
     lacking = whole[:1]
     error = {"name": "KeyError", "said": "KeyError: 'mask'", "traceback": "KeyError: 'mask'"}
-    odd = [{"sample": 0, "form": whole}, {"sample": 17, "form": lacking}]
-    failed = StageResult(ending=StageEnding.FAILED, seconds=1.0, facts={"error": error, "in_collate": True})
-    results = {"import": done(**IMPORTED, is_default=True), "sample": done(**{**GOOD, "odd": odd}), "loader": failed}
+    samples = [{"sample": 0, "form": whole}, {"sample": 17, "form": lacking}]
+    told = {"error": error, "in_collate": True, "samples": samples}
+    failed = StageResult(ending=StageEnding.FAILED, seconds=1.0, facts=told)
+    results = {"import": done(**IMPORTED), "sample": done(**GOOD), "loader": failed}
     check = {check.name: check for check in Judge("data.py:data", results).checks()}["loader"]
     assert (check.problem, check.says.en) == ("collate_fails", "collating samples fails: KeyError: 'mask'")

@@ -4,29 +4,27 @@ A part's name is how Python reaches it: `dataset.transform.steps[2]`.
 """
 
 import contextlib
-import fcntl
 import gc
 import io
 import itertools
-import json
 import os
 import pickle
+import sys
 import sysconfig
-import time
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from headrace.signals.system import read_rollup
-
 _MOST_PARTS = 20_000  # that are looked at: a list of a million paths holds no handle that its first thousands do not
 _MOST_ITEMS = 256  # of one container
-_LARGE = 10_000
-_TOUCH_S = 5.0
-_CLOSED = (ModuleType, type, BuiltinFunctionType, str, bytes, int, float, complex, bool, type(None))
+_LARGE, _LOOKED_AT, _MOST_OBJECTS = 10_000, 1000, 1_000_000  # items of a container; of those, how many; and behind them
+_PAGE = 4096
+_PLAIN = (str, bytes, int, float, complex, bool, type(None))
+_CLOSED = (ModuleType, type, BuiltinFunctionType)
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _OF_OTHERS = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]), "<frozen")
 # what its makers forbid to take along into a fork, by type and module; lmdb's own says "builtins"
@@ -42,24 +40,12 @@ class Handle:
     fd: int
     path: str
     is_forbidden: bool  # its makers say that it must not be used on both sides of a fork
-    is_marked: bool  # by `mark_files`: it is the very one that was opened before the fork
+    address: int  # the same on both sides of a fork, for as long as it is kept
 
 
 def is_theirs(place: str) -> bool:
     """Whether a file, or a line of a traceback, is of the user's own code: not of Python, of a package, or of ours."""
     return not any(one in place for one in _OF_OTHERS)
-
-
-def mark_files(handles: Iterable[Handle], *, is_on: bool) -> None:
-    """Mark open files in a way that all processes see who have them since a fork, and nobody who opened them anew.
-
-    Reads and writes of plain files do not care whether they may block; the flag lies in what a fork shares.
-    """
-    for one in handles:
-        with contextlib.suppress(OSError):
-            flags = fcntl.fcntl(one.fd, fcntl.F_GETFL)
-            if one.path.startswith("/"):
-                fcntl.fcntl(one.fd, fcntl.F_SETFL, flags | os.O_NONBLOCK if is_on else flags & ~os.O_NONBLOCK)
 
 
 def parts_of(value: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -70,14 +56,17 @@ def parts_of(value: Any, name: str) -> Iterator[tuple[str, Any]]:
             return
         yield todo[at]
         for part, inner in _inside(*todo[at]):
-            if id(inner) not in seen and not isinstance(inner, _CLOSED):
+            if id(inner) not in seen and not isinstance(inner, _PLAIN):
                 seen.add(id(inner))
                 todo.append((part, inner))
 
 
 def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, _CONTAINERS):
-        yield from itertools.islice(_items(value, name), _MOST_ITEMS)
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        yield from ((f"{name}[{key!r:.40}]", inner) for key, inner in itertools.islice(pairs, _MOST_ITEMS))
+    elif isinstance(value, _CLOSED):
+        return
     elif isinstance(value, MethodType):
         yield f"{name}.__self__", value.__self__
     elif isinstance(value, FunctionType):
@@ -98,11 +87,6 @@ def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield f"{name}.datasets", value.datasets
 
 
-def _items(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    return ((f"{name}[{key!r:.40}]", inner) for key, inner in pairs)
-
-
 def find_handles(value: Any, name: str) -> list[Handle]:
     """Return the parts that hold something open, the outermost of each file."""
     found: dict[int, Handle] = {}
@@ -113,9 +97,8 @@ def find_handles(value: Any, name: str) -> list[Handle]:
                 continue
             path = os.readlink(f"/proc/self/fd/{fd}")
             if path.startswith(("/", "socket:")) and not path.startswith("/dev/"):
-                is_marked = bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK)
                 is_forbidden = type(inner).__module__.startswith(_NOT_FOR_FORKS.get(kind, "-"))
-                found.setdefault(fd, Handle(part, kind, fd, path, is_forbidden, is_marked))
+                found.setdefault(fd, Handle(part, kind, fd, path, is_forbidden, id(inner)))
     return list(found.values())
 
 
@@ -163,6 +146,27 @@ class _Nowhere(io.RawIOBase):
         return memoryview(data).nbytes
 
 
+class _Trail(ForkingPickler):
+    """Pickles into nowhere, and remembers what it came by last."""
+
+    def __init__(self) -> None:
+        super().__init__(_Nowhere(), pickle.HIGHEST_PROTOCOL)
+        self.seen: deque[Any] = deque(maxlen=_LOOKED_AT)
+
+    def persistent_id(self, value: Any) -> str | None:
+        self.seen.append(value)
+        # locks and queues of multiprocessing go to a worker while it starts, and only then
+        return "left out" if type(value).__module__.startswith("multiprocessing.") else None
+
+    def problem_of(self, value: Any) -> str:
+        """Return what pickling says of a value; empty where it can be pickled."""
+        try:
+            self.dump(value)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+
 def pickled_bytes(value: Any) -> int:
     """Return how many bytes go to each worker that starts anew, where tensors are shared; raises what pickling does."""
     nowhere = _Nowhere()
@@ -170,92 +174,44 @@ def pickled_bytes(value: Any) -> int:
     return nowhere.size
 
 
-def find_unpicklable(value: Any, name: str, seen: frozenset[int] = frozenset()) -> tuple[str, str] | None:
+def find_unpicklable(value: Any, name: str) -> tuple[str, str] | None:
     """Return the innermost part that cannot be pickled, and what it says; None where all can."""
-    said = None if id(value) in seen else _pickle_problem(value)  # a part that points back is none of its own
-    if said is None:
+    trail = _Trail()
+    if not (said := trail.problem_of(value)):
         return None
-    with contextlib.suppress(Exception):
-        for part, inner in _pickled_parts(value, name):
-            if (found := find_unpicklable(inner, part, seen | {id(value)})) is not None:
-                return found
-    return name, said
-
-
-def _pickle_problem(value: Any) -> str | None:
-    try:
-        ForkingPickler(_Nowhere(), pickle.HIGHEST_PROTOCOL).dump(value)
-    except RecursionError:
-        return "RecursionError"
-    except Exception as error:
-        # locks and queues of multiprocessing go to a worker while it starts, and only then
-        return None if "through inheritance" in str(error) else f"{type(error).__name__}: {error}"
-    return None
-
-
-def _pickled_parts(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """What pickling goes into: of an object, what it gives as its state."""
-    if isinstance(value, _CONTAINERS):
-        yield from _items(value, name)
-        return
-    reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-    if isinstance(reduced, str):
-        return
-    for part in reduced[1:]:
-        if isinstance(part, dict):
-            yield from ((f"{name}.{key}", inner) for key, inner in part.items())
-        elif isinstance(part, (list, tuple)):
-            yield from ((f"{name}.{inner.__name__}" if hasattr(inner, "__name__") else name, inner) for inner in part)
+    names = {id(inner): part for part, inner in parts_of(value, name)}
+    known = (one for one in reversed(trail.seen) if id(one) in names)
+    return next(((names[id(one)], said) for one in known if _Trail().problem_of(one)), (name, said))
 
 
 # ------------------------------------------------------------------------------------------ copied by reference counts
 
 
 def copied_by_fork(value: Any, name: str) -> list[tuple[int, str, int]]:
-    """Measure the bytes that a forked process copies of each large container when it looks at all objects in it once.
+    """Estimate the bytes that a forked process copies of each large container when it looks at all objects in it once.
 
     An epoch does that: each look at an object changes its count of references, and with it copies its page. Arrays and
     tensors are one object each, whatever they hold. Returns bytes, name and number of items, the largest first.
     """
-    large: dict[str, Any] = {}
+    found: list[tuple[int, str, int]] = []
     for part, inner in parts_of(value, name):
         is_large = isinstance(inner, _CONTAINERS) and len(inner) >= _LARGE
-        if is_large and len(large) < _MOST_ITEMS and not part.startswith(tuple(f"{outer}[" for outer in large)):
-            large[part] = inner
-    sizes = _grown_by_looking(list(large.values())) if large else []
-    found = [(size, part, len(inner)) for size, (part, inner) in zip(sizes, large.items(), strict=False)]
+        if is_large and not part.startswith(tuple(f"{outer}[" for _, outer, _ in found)):
+            found.append((_bytes_of_objects(inner), part, len(inner)))
     return sorted(found, reverse=True)
 
 
-def _grown_by_looking(values: list[Any]) -> list[int]:
-    """By how many bytes of its own a forked process grows with each of the values."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if not pid:
-        gc.disable()  # a collection would touch all objects, of whatever
-        until, own = time.monotonic() + _TOUCH_S, [_own_bytes()]
-        for value in values:
-            _touch(value, until)
-            own.append(_own_bytes())
-        os.write(write, json.dumps([max(0, now - before) for before, now in itertools.pairwise(own)]).encode())
-        os._exit(0)
-    os.close(write)
-    said = os.read(read, 1 << 16)
-    os.close(read)
-    os.waitpid(pid, 0)
-    return list(json.loads(said or b"[]"))
-
-
-def _own_bytes() -> int:
-    rollup = read_rollup(os.getpid())
-    return rollup.own_bytes if rollup is not None else 0
-
-
-def _touch(value: Any, until: float, depth: int = 8) -> None:
-    """Look at all that is inside; for a while, for what points back is met again and again."""
-    inside = value if isinstance(value, (list, tuple, set, frozenset)) else gc.get_referents(value)
-    for inner in inside:
-        if depth and type(inner) not in _CLOSED and not isinstance(inner, (type, ModuleType, FunctionType)):
-            if time.monotonic() > until:
-                return
-            _touch(inner, until, depth - 1)
+def _bytes_of_objects(container: Any) -> int:
+    """By some of its items: what the second half of these adds to the first, so that what all share counts once."""
+    items = container.items() if isinstance(container, dict) else container
+    looked_at = list(itertools.islice(items, 0, None, len(container) // _LOOKED_AT))
+    seen, size = {id(container)}, 0
+    for at, item in enumerate(looked_at):
+        todo = list(item) if isinstance(container, dict) else [item]
+        while todo and len(seen) < _MOST_OBJECTS:
+            one = todo.pop()
+            if id(one) not in seen and not isinstance(one, (*_CLOSED, FunctionType)):
+                seen.add(id(one))
+                size += min(sys.getsizeof(one), _PAGE) if 2 * at >= len(looked_at) else 0
+                todo += gc.get_referents(one)
+    return 2 * size * len(container) // len(looked_at)

@@ -9,6 +9,7 @@ import itertools
 import logging
 import multiprocessing
 import os
+import random
 import stat
 import sys
 import time
@@ -24,12 +25,14 @@ import torch.utils.data as torch_data
 
 from headrace.errors import HeadraceError
 from headrace.loader import DataLoader, Orders, Target, count_rows, load_target
-from headrace.model import StageTable, describe_error, leaves_of, nbytes_of, plain_key, read_stages, record_stages
+from headrace.model import StageTable, describe_error, nbytes_of, plain_key, read_stages, record_stages
 
 from ..contents import digest_of_all, form_of
 from . import inspecting
+from .stages import INIT_FN
 
 _OF_ALL = (torch_data.SequentialSampler, torch_data.RandomSampler)  # whatever they are asked, all samples come
+_BATCH = 8  # samples, where there is no loader that says
 _MOST_SAMPLES = 2000
 _MOST_BAD = 8  # samples that fail, after which no more are looked for
 _MOST_DIGESTS = 512
@@ -42,8 +45,12 @@ class Ward:
     """The target and what is known of it so far."""
 
     def __init__(self, orders: Orders, target: Target, num_fds: frozenset[int]) -> None:
-        self.say, self.target, self.loader = orders.say, target, target.loader
-        self.dataset, self.folder, self._fds_before = target.dataset, orders.start["folder"], num_fds
+        self.say, self.target, self.dataset = orders.say, target, target.dataset
+        self.loader: Any = target.loader
+        if self.loader is None:
+            self.loader = torch_data.DataLoader(self.dataset, batch_size=_BATCH)
+        self.folder, self._fds_before = orders.start["folder"], num_fds
+        self.loaded: Any = None  # the iterator that batches are taken from
         self.batch_size = self._batch_size()
         is_stream = isinstance(self.dataset, torch_data.IterableDataset) or not hasattr(self.dataset, "__getitem__")
         self.is_indexed = target.is_indexed or (not is_stream and self.own_sampler is not None)
@@ -51,25 +58,26 @@ class Ward:
 
     def _batch_size(self) -> int | None:
         """Samples a batch; None: the loader makes none."""
-        if self.loader is None:
-            return 8
-        if self.loader.batch_size is None and self.loader.batch_sampler is not None:
-            return int(getattr(self.loader.batch_sampler, "batch_size", None) or 8)
-        return self.loader.batch_size
+        size: int | None = self.loader.batch_size
+        if size is None and self.loader.batch_sampler is not None:
+            return int(getattr(self.loader.batch_sampler, "batch_size", None) or _BATCH)
+        return size
 
     @property
     def own_sampler(self) -> Any:
         """A sampler of the user's own, which may ask for anything."""
-        batches, samples = (getattr(self.loader, name, None) for name in ("batch_sampler", "sampler"))
+        batches, samples = self.loader.batch_sampler, self.loader.sampler
         if batches is not None and type(batches) is not torch_data.BatchSampler:
             return batches
         return samples if samples is not None and not isinstance(samples, _OF_ALL) else None
 
     def keys(self, seconds: float) -> list[Any]:
         """What samples are asked for by: by the user's own sampler, else numbers, spread over the data set."""
-        own, sampler = self.own_sampler, getattr(self.loader, "sampler", None)
+        own, sampler = self.own_sampler, self.loader.sampler
         if own is None:
-            return list(spread(len(self.dataset), _MOST_SAMPLES))
+            count = len(self.dataset)
+            anywhere = random.Random(0).sample(range(count), min(count, _MOST_SAMPLES))
+            return list(dict.fromkeys([0, count - 1, *anywhere] if count else []))[:_MOST_SAMPLES]
         self.say("at", what="sampler")
         found: list[Any] = []
         deadline = time.monotonic() + seconds
@@ -82,27 +90,37 @@ class Ward:
     def batches(self, keys: list[Any], count: int) -> list[list[Any]]:
         """So many batches of keys: as the user's own batch sampler puts them together, else by their size."""
         own, size = self.own_sampler, self.batch_size or 1
-        if own is not None and own is not getattr(self.loader, "sampler", None):
+        if own is not None and own is not self.loader.sampler:
             return [list(map(plain_key, batch)) for batch in itertools.islice(own, count)]
         around = itertools.cycle(keys)
         return [list(itertools.islice(around, size)) if keys else [] for _ in range(count)]
-
-    def gives_no_batch(self) -> bool:
-        """Whether the user's loader knows that none comes: `drop_last` leaves out the only one, which is not full."""
-        try:
-            return self.is_indexed and self.loader is not None and len(self.loader) == 0
-        except Exception:  # a sampler without a length, for which torch does not ask
-            return False
 
     def make(self, batches: Sequence[Any], cls: Any = torch_data.DataLoader, **more: Any) -> Any:
         """Make a loader like the user's over these batches of keys."""
         more.setdefault("collate_fn", self.target.collate_fn)
         if not self.is_indexed:
-            is_dropped = self.batch_size is not None and bool(getattr(self.loader, "drop_last", False))
-            return cls(self.dataset, batch_size=self.batch_size, drop_last=is_dropped, **more)
+            return cls(self.dataset, batch_size=self.batch_size, drop_last=self.loader.drop_last, **more)
         if self.batch_size is None:
             return cls(self.dataset, batch_size=None, sampler=[key for batch in batches for key in batch], **more)
         return cls(self.dataset, batch_sampler=list(batches), **more)
+
+    def worker_options(self, order: dict[str, Any]) -> dict[str, Any]:
+        """How the user's workers are made, and that they note what they are asked for."""
+        return {
+            "num_workers": order["num_workers"],
+            "multiprocessing_context": order["method"],
+            "worker_init_fn": WorkerStart(self.folder, self.loader.worker_init_fn, order["method"] == "fork"),
+            "persistent_workers": self.loader.persistent_workers,
+            "prefetch_factor": self.loader.prefetch_factor,
+        }
+
+    def exit_codes(self) -> list[int | None]:
+        """How the workers of the last loader have ended."""
+        workers = getattr(self.loaded, "_workers", ())
+        for worker in workers:
+            with contextlib.suppress(Exception):
+                worker.join(0.2)
+        return [worker.exitcode for worker in workers]
 
     def handles(self) -> list[inspecting.Handle]:
         """What the data set holds open, and the module that it comes from."""
@@ -124,31 +142,24 @@ class Ward:
         return found
 
 
+def _length(value: Any) -> int | None:
+    try:
+        return len(value)
+    except Exception:  # a sampler without a length, for which torch does not ask
+        return None
+
+
 def _open_fds() -> frozenset[int]:
     listed = [int(name) for name in os.listdir("/proc/self/fd")]
     return frozenset(fd for fd in listed if os.path.exists(f"/proc/self/fd/{fd}"))  # not that of the listing itself
 
 
-def spread(count: int, most: int) -> Iterator[int]:
-    """Yield so many numbers below a count, each once: the ends first, then finer and finer between them.
+class CollationFails(Exception):
+    """What the user's collation raised, in whichever process, and of which samples."""
 
-    >>> list(spread(8, 99)), list(spread(1000, 4))
-    ([0, 7, 4, 2, 6, 1, 3, 5], [0, 999, 500, 250])
-    """
-    seen = dict.fromkeys([0, count - 1] if count else [])
-    step = 1
-    while len(seen) < min(count, most):
-        step *= 2
-        seen.update(dict.fromkeys(count * at // step for at in range(1, step, 2)))
-    yield from list(seen)[:most]
-
-
-class StageFails(Exception):
-    """A stage cannot go on; what is known of it so far, with its `error`."""
-
-    def __init__(self, **facts: Any) -> None:
+    def __init__(self, error: dict[str, str], samples: list[dict[str, Any]]) -> None:
         super().__init__()
-        self.facts = facts
+        self.facts = {"error": error, "samples": samples, "in_collate": True}
 
 
 def main() -> int:
@@ -159,23 +170,21 @@ def main() -> int:
     orders.say("started")
     ward: Ward | None = None
     for order in orders:
-        began = time.perf_counter()
+        event, began, facts = "done", time.perf_counter(), dict[str, Any]()
         try:
             if order["stage"] == "import":
-                ward, facts = _import(orders)
+                ward = _import(orders, facts)
             else:
                 assert ward is not None
                 for name in ("good", "odd"):
                     order[name] = list(map(plain_key, order.get(name, ())))
-                facts = _STAGES[order["stage"]](ward, order)
-            orders.say("done", seconds=time.perf_counter() - began, **facts)
+                _STAGES[order["stage"]](ward, order, facts)
         except BaseException as error:
-            orders.say("failed", seconds=time.perf_counter() - began, **_told_by(error))
+            event = "failed"
+            facts |= error.facts if isinstance(error, CollationFails) else {"error": _error(error)}
+            facts["exit_codes"] = ward.exit_codes() if ward is not None else []
+        orders.say(event, seconds=time.perf_counter() - began, **facts)
     return 0
-
-
-def _told_by(error: BaseException) -> dict[str, Any]:
-    return error.facts if isinstance(error, StageFails) else {"error": _error(error)}
 
 
 def _error(error: BaseException) -> dict[str, str]:
@@ -188,37 +197,38 @@ def _error(error: BaseException) -> dict[str, str]:
 # ------------------------------------------------------------------------------------------ import
 
 
-def _import(orders: Orders) -> tuple[Ward, dict[str, Any]]:
-    before = _open_fds()
-    with _watched_starts() as starts:
+def _import(orders: Orders, facts: dict[str, Any]) -> Ward:
+    before, facts["starts"] = _open_fds(), []
+    with _watched_starts(facts["starts"]):
         try:
             target = load_target(orders.start["target"])
         except HeadraceError as error:
-            evidence = {name: str(value) for name, value in error.evidence.items()}
-            unusable = {"next_step": error.next_step, **evidence} if error.__cause__ is None else None
-            raise StageFails(error=_error(error), starts=starts, unusable=unusable) from error
+            if error.__cause__ is None:
+                evidence = {name: str(value) for name, value in error.evidence.items()}
+                facts["unusable"] = {"next_step": error.next_step, **evidence}
+            raise
     ward = Ward(orders, target, before)
-    loader, dataset = target.loader, target.dataset
-    context = getattr(loader, "multiprocessing_context", None) or torch.multiprocessing.get_context()
-    return ward, {
+    loader, dataset = ward.loader, ward.dataset
+    context = loader.multiprocessing_context or torch.multiprocessing.get_context()
+    facts |= {
         "import_s": target.import_s,
         "dataset": type(dataset).__name__,
         "kind": ward.kind,
         "length": len(dataset) if target.is_indexed else None,
+        "stated": _length(dataset) if ward.kind == "stream" else None,
         "batch_size": ward.batch_size,
-        "drop_last": bool(getattr(loader, "drop_last", False)),
+        "drop_last": loader.drop_last,
         "is_default": target.collate_fn is torch_data.default_collate,
-        "num_workers": loader.num_workers if loader is not None else None,
-        "prefetch_factor": loader.prefetch_factor if loader is not None else None,
+        "num_workers": loader.num_workers,
+        "prefetch_factor": loader.prefetch_factor,
         "start_method": context.get_start_method(),
-        "starts": starts,
     }
+    return ward
 
 
 @contextlib.contextmanager
-def _watched_starts() -> Iterator[list[str]]:
+def _watched_starts(places: list[str]) -> Iterator[None]:
     """Note where a module that is being imported starts processes, or goes through a loader."""
-    places: list[str] = []
     originals = [(torch_data.DataLoader, "__iter__"), (BaseProcess, "start")]
 
     def watched(original: Any) -> Any:
@@ -234,25 +244,25 @@ def _watched_starts() -> Iterator[list[str]]:
         for cls, name in originals:
             undo.callback(setattr, cls, name, getattr(cls, name))
             setattr(cls, name, watched(getattr(cls, name)))
-        yield places
+        yield
 
 
 # ------------------------------------------------------------------------------------------ samples, in this process
 
 
-def _sample(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
+def _sample(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
     """Fetch samples for a while; what fails is told with its key."""
     deadline = time.monotonic() + order["seconds"]
     good: list[Any] = []
     bad: list[dict[str, Any]] = []
-    forms: dict[str, tuple[Any, Any]] = {}
+    first_of: dict[str, Any] = {}  # of each shape: the key
     counts: Counter[str] = Counter()
     times: list[float] = []
-    table, size = StageTable(), 0
+    facts |= {"form": [], "sample_bytes": 0, "overwritten": [], "has_ended": False}
+    table = StageTable()
     # what goes into a batch is collated behind its last sample: a sample must stay what it was
     num_kept = _MOST_KEPT if (ward.batch_size or 1) > 1 and not hasattr(ward.dataset, "__getitems__") else 0
     kept: tuple[Any, int] | None = None
-    overwritten: list[Any] = []
     for key, fetch in _fetches(ward, order):
         ward.say("at", sample=_shown(key))
         began = time.perf_counter()
@@ -260,6 +270,7 @@ def _sample(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
             with record_stages(table):
                 sample = fetch()
         except StopIteration:
+            facts["has_ended"] = True
             break
         except (Exception, SystemExit) as error:
             bad.append({"sample": _shown(key), **_error(error)})
@@ -271,27 +282,24 @@ def _sample(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
         form = form_of(sample)
         shape = repr([row[:3] for row in form])
         counts[shape] += 1
-        forms.setdefault(shape, (key, form))
-        size = max(size, nbytes_of(sample))
+        first_of.setdefault(shape, key)
+        facts["form"] = facts["form"] or form
+        facts["sample_bytes"] = max(facts["sample_bytes"], nbytes_of(sample))
         if kept is not None and digest_of_all(kept[0]) != kept[1]:
-            overwritten, num_kept = overwritten or [_shown(good[-2]), _shown(key)], 0
+            facts["overwritten"], num_kept = facts["overwritten"] or [_shown(good[-2]), _shown(key)], 0
         kept = (sample, digest_of_all(sample)) if len(good) <= num_kept else None
         del sample
         if len(good) >= order["most"] or time.monotonic() > deadline:
             break
-    shapes = [forms[shape] for shape, _ in counts.most_common(2)]
-    may_draw = order["most"] > 1 and good and ward.is_indexed
-    return {
+    odd = [first_of[shape] for shape, _ in counts.most_common(2)]
+    facts |= {
         "num_good": len(good),
         "good": good[:_MOST_DIGESTS],
         "bad": bad,
-        "times": times[:100],
-        "form": shapes[0][1] if shapes else [],
-        "sample_bytes": size,
-        "overwritten": overwritten,
-        "odd": [{"sample": _shown(key), "form": form} for key, form in shapes] if len(shapes) > 1 else [],
-        "odd_keys": [key for key, _ in shapes] if len(shapes) > 1 else [],
-        "draws": _draw(ward, good[0]) if may_draw else [],
+        "times": times,
+        "slowest": _shown(good[times.index(max(times))]) if times else None,
+        "odd_keys": odd if len(odd) > 1 else [],
+        "draws": _draw(ward, good[0]) if order["most"] > 1 and good and ward.is_indexed else [],
         "parts": {row.name: row.total_ns / 1e9 for row in read_stages(table.words)},
     }
 
@@ -324,42 +332,41 @@ def _shown(key: Any) -> Any:
     return key if isinstance(key, (int, str)) else repr(key)[:60]
 
 
-def _loader(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
+def _loader(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
     """Batches in this process: a few, and one of the samples that differ most."""
     size = ward.batch_size or 1
-    keys = order["good"]
-    if not keys and ward.is_indexed:
-        keys = ward.keys(1.0)[:size] if ward.own_sampler is not None else list(range(min(size, len(ward.dataset))))
+    keys = order["good"] or (ward.keys(1.0)[:size] if ward.is_indexed else [])
     batches = ward.batches(keys, order["num_batches"])
     if order["odd"] and size > 1 and ward.own_sampler is None:
-        batches.append(list(itertools.islice(itertools.cycle(order["odd"]), size)))
-    if ward.gives_no_batch():
-        return {"num_batches": 0}
-    facts: dict[str, Any] = {"times": []}
+        batches.insert(0, list(itertools.islice(itertools.cycle(order["odd"]), size)))
+    facts |= {"num_batches": 0, "times": []}
+    if ward.is_indexed and _length(ward.loader) == 0:  # `drop_last` leaves out the only one, which is not full
+        return
     loader = ward.make(batches, collate_fn=Collation(ward.target.collate_fn))
-    for took, told, batch in _taken(ward, iter(loader), batches, time.perf_counter()):
-        facts["times"].append(took)
-        if len(facts["times"]) == 1:
+    for took, told, batch in _taken(ward, loader, batches, time.perf_counter()):
+        if not facts["times"]:
             facts |= {"form": form_of(batch), "batch_bytes": nbytes_of(batch), "collate_s": told["collate_s"]}
-        if len(facts["times"]) >= max(1, len(batches)):
+        facts["times"].append(took)
+        facts["num_batches"] += 1
+        if facts["num_batches"] >= max(1, len(batches)):
             break
-    return facts | {"num_batches": len(facts["times"])}
 
 
 def _taken(
-    ward: Ward, loaded: Iterator[Any], batches: list[list[Any]], began: float
+    ward: Ward, loader: Any, batches: list[list[Any]], began: float
 ) -> Iterator[tuple[float, dict[str, Any], Any]]:
     """Yield how long each batch took, what `Collation` tells of it, and the batch itself."""
+    ward.loaded = iter(loader)
     for number in itertools.count():
         ward.say("at", what="batch", number=number)
-        told, batch = next(loaded, (None, None))
+        told, batch = next(ward.loaded, (None, None))
         if told is None:
             return
         if "error" in told:
             first = number * (ward.batch_size or 1)
             keys = batches[number] if ward.is_indexed else itertools.count(first) if "worker" not in told else ()
-            nothing = [str(_shown(key)) for key, is_none in zip(keys, told["are_none"], strict=False) if is_none]
-            raise StageFails(error=told["error"], in_collate=True, nothing=nothing)
+            samples = [{"sample": _shown(key), "form": form} for key, form in zip(keys, told["forms"], strict=False)]
+            raise CollationFails(told["error"], samples)
         yield time.perf_counter() - began, told, batch
         began = time.perf_counter()
 
@@ -367,7 +374,6 @@ def _taken(
 class Collation:
     """The user's collation, which gives beside each batch what is told of it, an error as well; a worker tells more."""
 
-    cuda = ""
     is_first = True
 
     def __init__(self, collate: Any) -> None:
@@ -386,25 +392,32 @@ class Collation:
         try:
             batch = self._collate(samples)
         except Exception as error:
-            are_none = [any(leaf is None for leaf in leaves_of(one)) for one in several]
-            told |= {"error": _error(error), "are_none": are_none}
-        return told | {"cuda": Collation.cuda, "collate_s": time.perf_counter() - began}, batch
+            told |= {"error": _error(error), "forms": list(map(form_of, several))}
+        return told | {"collate_s": time.perf_counter() - began}, batch
 
 
 # ------------------------------------------------------------------------------------------ workers
 
 
 class WorkerStart:
-    """In each worker, when it starts: the user's own function, then note what it asks for, and whether CUDA is used."""
+    """In each worker, when it starts: note what it has in hand, the user's own function, then what it is asked for."""
 
-    def __init__(self, folder: str, init_fn: Any) -> None:
-        self._folder, self._init_fn = folder, init_fn
+    def __init__(self, folder: str, init_fn: Any, is_forked: bool = False) -> None:
+        self._folder, self._init_fn, self._is_forked = folder, init_fn, is_forked
+        self._kept: list[Any] = []
 
     def __call__(self, worker: int) -> None:
-        if self._init_fn is not None:
-            self._init_fn(worker)
         info: Any = torch_data.get_worker_info()
         note = os.open(os.path.join(self._folder, f"worker-{worker}"), os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        if self._is_forked:
+            # a training process has used CUDA before it makes workers: then torch raises, where it is used again
+            torch.cuda._is_in_bad_fork = lambda: True
+            # so that nothing which is opened anew gets the address of what was there before the fork
+            self._kept = [part for _, part in inspecting.parts_of(info.dataset, "")]
+        if self._init_fn is not None:
+            os.pwrite(note, INIT_FN.encode(), 0)
+            self._init_fn(worker)
+            os.ftruncate(note, 0)
 
         def noted(fetch: Any) -> Any:
             def fetch_noted(dataset: Any, key: Any) -> Any:
@@ -418,86 +431,45 @@ class WorkerStart:
             with contextlib.suppress(TypeError):  # the class is none of Python's: a list
                 if callable(fetch := getattr(kind, name, None)):  # and no property
                     setattr(kind, name, noted(fetch))
-        initialise: Callable[[], None] = torch.cuda._lazy_init
-
-        def touched() -> None:
-            frame: Any = sys._getframe(1)
-            while frame.f_back is not None and "/torch/" in frame.f_code.co_filename:
-                frame = frame.f_back
-            file, function = os.path.basename(frame.f_code.co_filename), frame.f_code.co_name
-            Collation.cuda = f"{file}:{frame.f_lineno} in {function}"
-            initialise()
-
-        torch.cuda._lazy_init = touched
 
 
-def _workers(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
-    """Batches from several workers."""
-    method, given = order["method"], ward.loader
-    before, handles = ward.positions(), ward.handles()
-    inspecting.mark_files(handles, is_on=True)
-    facts: dict[str, Any] = {"handles": [asdict(one) for one in handles]}
+def _workers(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
+    """Batches from several workers; then what these did to files that were open before they were made."""
+    method, before, handles = order["method"], ward.positions(), ward.handles()
     if method == "fork":
         facts["copied"] = inspecting.copied_by_fork(ward.dataset, "dataset")
-    options: dict[str, Any] = {
-        "num_workers": order["num_workers"],
-        "multiprocessing_context": method,
-        "worker_init_fn": WorkerStart(ward.folder, getattr(given, "worker_init_fn", None)),
-        "collate_fn": Collation(ward.target.collate_fn),
-        "persistent_workers": bool(getattr(given, "persistent_workers", False)),
-    }
-    if given is not None and given.prefetch_factor is not None:
-        options["prefetch_factor"] = given.prefetch_factor
+    options = {**ward.worker_options(order), "collate_fn": Collation(ward.target.collate_fn)}
     batches = ward.batches(order["good"], order["num_batches"])
-    most = order["num_batches"] if ward.is_indexed else order["most_batches"]
     times: list[float] = []
-    infos: list[dict[str, Any]] = []
-    loaded = None
+    by_worker: dict[int, list[int]] = {}
+    facts |= {"handles": [asdict(one) for one in handles], "kept": [], "times": times}
+    began = time.perf_counter()  # the first batch is that of a start
     try:
-        began = time.perf_counter()  # the first batch is that of a start
-        loaded = iter(ward.make(batches, **options))
-        for took, told, batch in _taken(ward, loaded, batches, began):
+        for took, told, batch in _taken(ward, ward.make(batches, **options), batches, began):
             del batch
             times.append(took)
-            infos.append(told)
-            if len(times) >= most:
+            by_worker.setdefault(told["worker"], []).extend(told["digests"])
+            facts["kept"] += told.get("handles", ())
+            if len(times) >= (order["num_batches"] if ward.is_indexed else order["most_batches"]):
                 break
-    except BaseException as error:
-        workers = getattr(loaded, "_workers", ())
-        facts |= _told_by(error) | _seen(ward, before, infos)
-        if method != "fork":
-            facts["unpicklable"] = _unpicklable(ward)
-        for worker in workers:
-            with contextlib.suppress(Exception):
-                worker.join(0.2)
-        exit_codes = [worker.exitcode for worker in workers]
-        raise StageFails(**facts, exit_codes=exit_codes, num_batches=len(times)) from error
-    del loaded
-    by_worker: dict[int, list[int]] = {}
-    for told in infos:
-        by_worker.setdefault(told["worker"], []).extend(told["digests"])
-    facts |= _seen(ward, before, infos)
-    facts |= {"num_batches": len(times), "times": times, "by_worker": list(by_worker.values())}
+    except BaseException:
+        facts["unpicklable"] = _unpicklable(ward) if method != "fork" else []
+        raise
+    finally:
+        after = ward.positions()
+        moved = {path for fd, (path, at) in before.items() if after.get(fd, (path, at)) != (path, at)}
+        facts |= {"num_batches": len(times), "by_worker": list(by_worker.values()), "moved": sorted(moved)}
+    ward.loaded = None
     if method != "fork":
         with contextlib.suppress(Exception):
             facts["pickled_bytes"] = inspecting.pickled_bytes(ward.dataset)
     elif len(set(order["draws"])) > 1:
         ward.say("at", what="draws")
         facts["drawn"] = _drawn_by_workers(ward, order, options)
-    return facts
-
-
-def _seen(ward: Ward, before: dict[int, tuple[str, int]], told: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the workers did to files that were open before they were made, and to CUDA."""
-    after = ward.positions()
-    inspecting.mark_files(ward.handles(), is_on=False)
-    moved = [{"fd": fd, "path": path} for fd, (path, at) in before.items() if after.get(fd, (path, at)) != (path, at)]
-    kept = [handle for info in told for handle in info.get("handles", ())]
-    return {"moved": moved, "kept": kept, "cuda": next((info["cuda"] for info in told if info["cuda"]), "")}
 
 
 def _unpicklable(ward: Ward) -> list[str]:
-    init_fn = getattr(ward.loader, "worker_init_fn", None)
+    init_fn = ward.loader.worker_init_fn
     parts = {"dataset": ward.dataset, "collate_fn": ward.target.collate_fn, "worker_init_fn": init_fn}
     found = (inspecting.find_unpicklable(value, name) for name, value in parts.items())
     return list(next((one for one in found if one is not None), ()))
@@ -518,24 +490,22 @@ def _drawn_by_workers(ward: Ward, order: dict[str, Any], options: dict[str, Any]
 # ------------------------------------------------------------------------------------------ benchmark
 
 
-def _benchmark(ward: Ward, order: dict[str, Any]) -> dict[str, Any]:
+def _benchmark(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
     """Samples a second: torch's loader and ours with workers, then in this process."""
     size = ward.batch_size or 1
     batches = ward.batches(order["good"], max(1, min(64, len(order["good"]) // size))) * 1000
-    options: dict[str, Any] = {"num_workers": order["num_workers"]}
-    if getattr(ward.loader, "multiprocessing_context", None) is not None:
-        options["multiprocessing_context"] = order["method"]
-    if (init_fn := getattr(ward.loader, "worker_init_fn", None)) is not None:
-        options["worker_init_fn"] = init_fn
-    rates: dict[str, float] = {}
+    options = ward.worker_options(order)
+    if ward.loader.multiprocessing_context is None:
+        del options["multiprocessing_context"]
+    facts |= {"rates": {}, "num_workers": order["num_workers"]}
     for name, cls, more in (
         ("torch", torch_data.DataLoader, options),
         ("headrace", DataLoader, options),
         ("in_process", torch_data.DataLoader, {}),
     ):
         ward.say("at", what=name)
-        rates[name] = _rate(iter(ward.make(batches, cls, **more)), size)
-    return {"rates": rates, "num_workers": order["num_workers"]}
+        ward.loaded = iter(ward.make(batches, cls, **more))
+        facts["rates"][name] = _rate(ward.loaded, size)
 
 
 def _rate(batches: Iterator[Any], size: int) -> float:

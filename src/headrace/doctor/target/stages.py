@@ -25,6 +25,7 @@ _LOST_S = 3.0  # of silence after a worker could not send its batch
 _BUSY_S, _BUSY_SHARE, _BUSY_PATIENCE = 5.0, 0.2, 2
 _CLEAN_UP_S = 6.0  # for multiprocessing's own tracker of what is to be removed
 _SAMPLES_S = 4.0
+INIT_FN = "worker_init_fn"  # what a worker notes that it has in hand, as long as it has no sample
 _FEWEST_WORKERS, _MOST_WORKERS = 2, 4
 WORDS = Words(__package__, "problems.toml")
 _DEADLOCKS = ("FORKED_POOL", "FORK_DEADLOCK", "DEADLOCK")
@@ -77,108 +78,126 @@ class DoctorSettings:
     num_workers: int | None = None  # default: the loader's, else as many as there are cores
 
 
-class Patient(TargetProcess):
-    """A process that has the target; good for stages until one of them hangs, dies or takes too much."""
+class Clinic:
+    """Runs stages, each in a process that is well: a fresh one behind one that hung, died or took too much."""
 
     def __init__(self, settings: DoctorSettings) -> None:
-        self._settings, self._is_away, self._pids = settings, False, set[int]()
+        self._settings, self._pids = settings, set[int]()
+        self._patient: TargetProcess | None = None
         self._limit = settings.memory_bytes or max(256 << 20, free_memory()[0] // 2)
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-doctor-")
         self._deaths = DeathWatch(time.monotonic())
-        began = time.monotonic()
-        start = {"target": settings.target, "folder": self._folder.name}
-        super().__init__("headrace.doctor.target.patient", start)
-        self.start_s = time.monotonic() - began
+        self._start_s = self._import_s = self.batch_s = 0.0
 
     def close(self) -> None:
-        """End it, and remove what processes that were killed could not."""
-        if self._is_away:
-            return
-        self._is_away = True
-        deadline = time.monotonic() + _CLEAN_UP_S
-        while (left := self.processes()) and time.monotonic() < deadline:
-            self._pids.update(left)
-            # the tracker of multiprocessing removes named semaphores once all others are gone
-            self.end([pid for pid in left if "resource_tracker" not in read_text(f"/proc/{pid}/cmdline")])
-            time.sleep(0.01)
-        super().close()
-        for path in (one for pid in self._pids for one in glob.glob(f"/dev/shm/torch_{pid}_*")):
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+        self.discharge()
         self._folder.cleanup()
 
-    def run(self, stage: str, *, patience_s: float, **order: Any) -> StageResult:
-        """Let it go through a stage, and look after it."""
-        self._said_before, began = self.num_said, time.monotonic()
+    def discharge(self) -> None:
+        """End the process that is there, and remove what processes that were killed could not."""
+        patient, self._patient = self._patient, None
+        if patient is None:
+            return
+        deadline = time.monotonic() + _CLEAN_UP_S
+        try:
+            while (left := patient.processes()) and time.monotonic() < deadline:
+                self._pids.update(left)
+                # the tracker of multiprocessing removes named semaphores once all others are gone
+                patient.end([pid for pid in left if "resource_tracker" not in read_text(f"/proc/{pid}/cmdline")])
+                time.sleep(0.01)
+        finally:
+            patient.close()
+            for path in (one for pid in self._pids for one in glob.glob(f"/dev/shm/torch_{pid}_*")):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+    def run(self, stage: str, **order: Any) -> StageResult:
+        """Go through a stage; the target is imported first where the process is new."""
+        if self._patient is None:
+            self._deaths, began = DeathWatch(time.monotonic()), time.monotonic()
+            start = {"target": self._settings.target, "folder": self._folder.name}
+            self._patient = TargetProcess("headrace.doctor.target.patient", start)
+            self._start_s = time.monotonic() - began
+            if stage != "import" and not (imported := self.run("import")).is_done:
+                self.discharge()
+                return imported
+        timeout_s = self._settings.timeout_s
+        starting_s = 3 * self._start_s if order.get("method") == "spawn" else 0.0
+        # as long as what is known to be slow takes: a batch a worker, and some more where they share the cores
+        patience_s = 3 * timeout_s if stage == "import" else timeout_s + 2 * self._import_s + starting_s
+        patience_s += 3 * self.batch_s * order.get("num_workers", 1)
+        result = self._watch(self._patient, patience_s, {"stage": stage, **order})
+        if stage == "import":
+            self._import_s = result.seconds
+        if result.ending not in (StageEnding.DONE, StageEnding.FAILED) or (stage == "workers" and not result.is_done):
+            self.discharge()
+        return result
+
+    def _watch(self, patient: TargetProcess, patience_s: float, order: dict[str, Any]) -> StageResult:
+        """Let the process go through a stage, and look after it."""
+        said_before, began = patient.num_said, time.monotonic()
         for note in glob.glob(f"{self._folder.name}/worker-*"):
             os.unlink(note)
-        self.tell({"stage": stage, **order})
+        patient.tell(order)
         in_hand: dict[str, Any] = {}
         peak, heard, looked, suspect = 0, began, began, 0
         used: deque[tuple[float, float]] = deque([(began, 0.0)], maxlen=round(_BUSY_S / _LOOK_EVERY_S))
 
+        def said() -> str:
+            return patient.said(since=said_before, most=8000)
+
         def ended(ending: StageEnding, **more: Any) -> StageResult:
-            samples = [sample for _, sample in sorted(self._notes().items())]
             return StageResult(
                 ending=ending,
                 seconds=time.monotonic() - began,
-                in_hand={**in_hand, "samples": samples},
-                said=self.said(since=self._said_before, most=8000),
+                in_hand={**in_hand, "samples": [sample for _, sample in sorted(self._notes().items())]},
+                said=said(),
                 limit_bytes=self._limit,
                 peak_bytes=peak,
                 **more,
             )
 
         while True:
-            event, now = self.event(_LOOK_EVERY_S), time.monotonic()
+            event, now = patient.event(_LOOK_EVERY_S), time.monotonic()
             if event is not None:
                 heard, suspect = now, 0
                 if event["event"] == "at":
                     in_hand = event
                 else:
                     dead = [(worker, code) for worker, code in enumerate(event.get("exit_codes", ())) if code]
-                    more = self._death(dead[0][1], self._notes().get(dead[0][0])) if dead else {}
+                    more = self._death(patient, dead[0][1], self._notes().get(dead[0][0])) if dead else {}
                     return ended(StageEnding(event["event"]), facts=event, **more)
-            elif self.has_ended:
-                return ended(StageEnding.DIED, **self._death(self.child.wait(), in_hand.get("sample")))
+            elif patient.has_ended:
+                return ended(StageEnding.DIED, **self._death(patient, patient.child.wait(), in_hand.get("sample")))
             if now - looked >= _LOOK_EVERY_S:
                 looked = now
                 self._deaths.note(now)
-                stats = [one for one in read_all_stats().values() if one.session == self.child.pid]
+                stats = [one for one in read_all_stats().values() if one.session == patient.child.pid]
                 self._pids.update(one.pid for one in stats)
                 used.append((now, sum(one.cpu_s for one in stats)))
-                peak = max(peak, read_tree_memory(self.child.pid) or 0)
+                peak = max(peak, read_tree_memory(patient.child.pid) or 0)
                 if peak > self._limit:
                     return ended(StageEnding.MEMORY)
             silent_s = now - heard
-            is_lost = silent_s > _LOST_S and "in _feed" in self.said(since=self._said_before, most=8000)
             is_busy = used[-1][1] - used[0][1] > _BUSY_SHARE * (used[-1][0] - used[0][0])
             # whoever computes may only be slow: other programs want the cores as well
-            if now - began > patience_s * (_BUSY_PATIENCE if is_busy else 1) or is_lost:
-                return ended(StageEnding.HUNG, **self._look())
+            is_late = now - began > patience_s * (_BUSY_PATIENCE if is_busy else 1)
+            if is_late or (silent_s > _LOST_S and "in _feed" in said()):
+                return ended(StageEnding.HUNG, **_look(patient))
             if silent_s > _SUSPICIOUS_S * (suspect + 1):
                 suspect += 1
-                seen = self._look()
+                seen = _look(patient)
                 if seen["is_deadlock"] and suspect > 1:
                     return ended(StageEnding.HUNG, **seen)
-
-    def _look(self) -> dict[str, Any]:
-        """Say where it hangs: in the worker that can tell most."""
-        others = [pid for pid in self.processes() if pid != self.child.pid]
-        workers = [pid for pid in others if "resource_tracker" not in read_text(f"/proc/{pid}/cmdline")]
-        found = [recognise(look_at(pid)) for pid in workers[:_MOST_WORKERS] or [self.child.pid]]
-        found.sort(key=lambda one: (one.kind.name not in _DEADLOCKS, one.kind.name in ("IDLE", "ENDED", "UNKNOWN")))
-        said = Text(found[0].said(), found[0].said("zh"))
-        return {"hang": said, "is_deadlock": bool(workers) and found[0].kind.name in _DEADLOCKS}
 
     def _notes(self) -> dict[int, str]:
         """What each worker was last asked for."""
         paths = glob.glob(f"{self._folder.name}/worker-*")
         return {int(path.rpartition("-")[2]): text for path in paths if (text := read_text(path).strip())}
 
-    def _death(self, code: int, sample: Any) -> dict[str, Any]:
-        samples = (SampleInHand(index=sample),) if sample is not None else ()
-        now, pid = time.monotonic(), self.child.pid
+    def _death(self, patient: TargetProcess, code: int, sample: Any) -> dict[str, Any]:
+        samples = (SampleInHand(index=sample),) if sample not in (None, INIT_FN) else ()
+        now, pid = time.monotonic(), patient.child.pid
         known = DeathFacts(workers=(0,), pid=pid, exit_code=code, died_at_s=now, samples=samples)
         facts = self._deaths.complete(known)
         told = [describe_death(facts, language=language) for language in ("en", "zh")]
@@ -186,40 +205,14 @@ class Patient(TargetProcess):
         return {"death": Text(*said), "death_cause": told[0].cause.name}
 
 
-class Clinic:
-    """Runs stages, each in a process that is well: a fresh one behind one that hung, died or grew."""
-
-    def __init__(self, settings: DoctorSettings) -> None:
-        self._settings = settings
-        self.import_s = self.batch_s = 0.0
-        self._patient: Patient | None = None
-
-    def close(self) -> None:
-        """End the process that is there."""
-        if self._patient is not None:
-            self._patient.close()
-            self._patient = None
-
-    def run(self, stage: str, **order: Any) -> StageResult:
-        """Go through a stage; the target is imported first where the process is new."""
-        timeout_s = self._settings.timeout_s
-        if self._patient is None:
-            self._patient = Patient(self._settings)
-            if stage != "import":
-                imported = self._patient.run("import", patience_s=3 * timeout_s)
-                if not imported.is_done:
-                    self.close()
-                    return imported
-        starting_s = 3 * self._patient.start_s if order.get("method") == "spawn" else 0.0
-        # as long as what is known to be slow takes: a batch a worker, and some more where they share the cores
-        patience_s = 3 * timeout_s if stage == "import" else timeout_s + 2 * self.import_s + starting_s
-        patience_s += 3 * self.batch_s * order.get("num_workers", 1)
-        result = self._patient.run(stage, patience_s=patience_s, **order)
-        if stage == "import":
-            self.import_s = result.seconds
-        if result.ending not in (StageEnding.DONE, StageEnding.FAILED) or (stage == "workers" and not result.is_done):
-            self.close()
-        return result
+def _look(patient: TargetProcess) -> dict[str, Any]:
+    """Say where it hangs: in the worker that can tell most."""
+    others = [pid for pid in patient.processes() if pid != patient.child.pid]
+    workers = [pid for pid in others if "resource_tracker" not in read_text(f"/proc/{pid}/cmdline")]
+    found = [recognise(look_at(pid)) for pid in workers[:_MOST_WORKERS] or [patient.child.pid]]
+    found.sort(key=lambda one: (one.kind.name not in _DEADLOCKS, one.kind.name in ("IDLE", "ENDED", "UNKNOWN")))
+    said = Text(found[0].said(), found[0].said("zh"))
+    return {"hang": said, "is_deadlock": bool(workers) and found[0].kind.name in _DEADLOCKS}
 
 
 def run_stages(
@@ -257,9 +250,9 @@ def run_stages(
         batches = go("loader", good=[] if is_quick else good, odd=odd, num_batches=1 if few else 3)
         if is_quick or not batches.is_done or not batches.facts["num_batches"]:
             return results
-        clinic.close()
+        clinic.discharge()
         given = settings.num_workers or facts["num_workers"]
-        count = min(_MOST_WORKERS, max(_FEWEST_WORKERS, given or 0))
+        count = min(_MOST_WORKERS, max(_FEWEST_WORKERS, given))
         batch_s = max(batches.facts["times"])
         num_batches = 2 * count if 2 * batch_s < settings.timeout_s / 4 else count
         order = {"good": good, "num_workers": count, "num_batches": num_batches, "most_batches": 64}
