@@ -109,6 +109,7 @@ class Controller:
     _rest: _Rest = field(default_factory=_Rest)
     _spare_rest: _Rest = field(default_factory=_Rest)
     _ahead_rest: _Rest = field(default_factory=_Rest)
+    _spared_at_s: float = -math.inf
     _memory: tuple[int, float, float] = (0, 0.0, 0.0)  # no more workers than these, until when; when to yield again
     _has_settled: bool = False  # nothing is left to try
     told: deque[Adjustment] = field(default_factory=lambda: deque(maxlen=_MOST_TOLD))
@@ -179,7 +180,7 @@ class Controller:
             self._spare_rest.begin(self.now_s)
             return self._tell(AdjustmentReason.MISSED, trial.after, trial.before)
         if len(self._windows) >= _MOST_WINDOWS:
-            self._trial = None
+            self._trial, self._spared_at_s = None, self.now_s
             return self._tell(AdjustmentReason.ENOUGH, trial.after, trial.after)
         return None
 
@@ -218,9 +219,13 @@ class Controller:
             self._rest.begin(self.now_s)
             more = min(2 * seen.num_workers, self._most(seen))
             up, down = more if more > seen.num_workers else None, None
+        elif down is not None and max(self._known) > seen.num_workers == min(self._known):
+            up = None  # twice as many bring nothing: half as many, before what lies between
         if is_contended and up is not None:  # no more than a worker a core: what others leave of them
             up = min(up, seen.processors) if seen.num_workers < seen.processors else None
         if up is not None:
+            if self.now_s - self._spared_at_s < _FIRST_REST_S:  # it was too few
+                self._spare_rest.begin(self.now_s)
             return self._try(AdjustmentReason.WAITS, seen.num_workers, up, rate)
         if down is not None:
             why = AdjustmentReason.CONTENDED if is_contended else AdjustmentReason.PAST_KNEE
@@ -252,7 +257,10 @@ class Controller:
         below = max((n for n in self._known if n < now), default=None)
         if below is None:
             return now // 2 or None
-        middle = round(math.sqrt(below * now))
+        # each worker does no more among many than among few: that bounds what lies between
+        most = max(known.mean for known in self._known.values())
+        enough = math.ceil(below * _AS_GOOD * most / self._known[below].mean)
+        middle = max(round(math.sqrt(below * now)), enough)
         return middle if below < middle < now / _FINE_DOWN**0.5 else None
 
     def _most(self, seen: TuningWindow) -> int:
