@@ -19,7 +19,7 @@ _SLOW_IMPORT_S = 8.0
 _COPIED_BYTES = 48 << 20  # for each worker
 _PICKLED_BYTES = 256 << 20
 _SLOW_S, _SLOW_TIMES, _FEW = 1.0, 20, 8  # one sample among so many others takes longer than they by so much
-_BLANKS = ("at", "took", "said", "how", "hang", "part", "path", "why", "size", "sample", "samples", "num", "start")
+_BLANKS = ("at", "took", "said", "how", "hang", "path", "why", "size", "sample", "samples", "num", "start")
 _said = WORDS.said
 _UNEQUAL = re.compile(
     r"equal size|not resizable|same shape|same size|[Ss]izes of tensors must match|inhomogeneous shape"
@@ -35,10 +35,9 @@ def recognised(*texts: str) -> str:
     table = WORDS.tables["known"]
     for text in texts:
         names = {found.entry.name for found in look_up(text) if not found.is_partial}
-        by_message = (known for known in table if names & {*known["messages"]})
-        by_text = (known for known in table if re.search(known["text"], text, re.MULTILINE))
-        for known in (*by_message, *by_text):
-            return str(known["problem"])
+        for known in table:
+            if names & {*known["messages"]} or re.search(known["text"], text, re.MULTILINE):
+                return str(known["problem"])
     return ""
 
 
@@ -108,6 +107,7 @@ class Judge:
             "limit": format_bytes(result.limit_bytes),
             "seconds": format_seconds(result.seconds),
             "target": self.target,
+            "part": "dataset",
             "start": next(iter(self._imported.get("starts", ())), "?"),
         }
         lines = _trace(result.error.get("traceback") or (result.said if result.death is not None else ""))
