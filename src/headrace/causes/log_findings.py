@@ -41,19 +41,13 @@ def explain_logs(paths: Sequence[str]) -> Findings:
 
     Raises `UnusableInput` where a log cannot be read, or where nothing in them tells of training steps.
     """
-    contents: list[LogContent] = []
-    crashes: list[Finding] = []
-    remarks: list[Text] = []
-    num_messages = 0
-    for path in paths:
-        content, messages, end = _read(path)
-        contents.append(content)
-        crashes += findings_of(messages, end=end)
-        remarks += remarks_of(messages, end=end)
-        num_messages += sum(message.count for message in messages)
-    num_bytes = sum(content.num_bytes for content in contents)
+    read = [_read(path) for path in paths]
+    contents = [content for content, _, _ in read]
+    crashes = [one for _, messages, end in read for one in findings_of(messages, end=end)]
+    remarks = [one for _, messages, end in read for one in remarks_of(messages, end=end)]
+    num_messages = sum(message.count for _, messages, _ in read for message in messages)
     names = ", ".join("standard input" if path == "-" else path for path in paths)
-    if num_bytes == 0:
+    if not any(content.num_bytes for content in contents):
         raise UnusableInput(f"{names}: empty", next_step="give the log that the training wrote")
     streams = join_logs(contents)
     source = _source(paths, contents, num_messages)
@@ -89,11 +83,11 @@ def explain_message(text: str) -> tuple[Findings, tuple[MessageFound, ...]]:
 
 def _read(path: str) -> tuple[LogContent, tuple[MessageFound, ...], LogEnd]:
     cutter, reader, scanner = LineCutter(), LogReader(path), MessageScanner()
-    last: deque[tuple[int, bytes]] = deque(maxlen=_LAST_CHUNKS)  # each with the number of lines before it
+    last: deque[bytes] = deque(maxlen=_LAST_CHUNKS)
     content = reader.content
     for chunk in read_chunks(path):
         scanner.scan_chunk(chunk)
-        last.append((cutter.num_lines, chunk))
+        last.append(chunk)
         behind = content.num_bytes - _READ_WHOLE_BYTES
         if behind < 0 or behind // _WINDOW_BYTES % _OF_THE_REST == 0:
             reader.feed(cutter.cut(chunk))
@@ -103,10 +97,8 @@ def _read(path: str) -> tuple[LogContent, tuple[MessageFound, ...], LogEnd]:
         content.num_bytes += len(chunk)
     reader.feed(cutter.rest())
     content.num_lines = cutter.num_lines
-    cutter = LineCutter()
-    cutter.num_lines = last[0][0] if last else 0
-    lines = cutter.cut(b"".join(chunk for _, chunk in last))
-    end = read_end([*lines, *cutter.rest()], last_step=content.last_step_line)
+    cutter.num_lines -= b"".join(last).count(b"\n")
+    end = read_end([*cutter.cut(b"".join(last)), *cutter.rest()], last_step=content.last_step_line)
     if end.signal is not None:
         line, text = end.signal
         scanner.add("shell_killed" if text in ("Killed", "已杀死") else "told_to_end", text, line)
@@ -139,28 +131,6 @@ def _source(paths: Sequence[str], contents: Sequence[LogContent], num_messages: 
     }
 
 
-_NO_WAIT = Text(
-    "the log does not tell how long a step waits for data; whether steady steps wait for it cannot be seen from it",
-    "日志没有给出每一步等待数据的时间；步耗时平稳时，看不出其中有没有在等数据",
-)
-_UNREAD = Text(
-    "{n:line(s)} like this, which might be steps, not read: `{line}`; please report the format, with a few such lines",
-    "有 {n} 行看起来像训练步但没有读懂，例如：`{line}`；请附上几行报告这种格式",
-)
-_FEW = Text(
-    "lines of steps: {n}, too few for patterns: what comes every so many steps cannot be seen",
-    "只有 {n} 行步信息，不足以看出规律：每隔若干步出现的情况无法判断",
-)
-_STREAMS = Text(
-    "{n} streams of steps write into this log by turns (several jobs, or ranks without a name); this is the longest",
-    "有 {n} 路训练轮流写入这份日志（多个作业，或没有标明的 rank）；这里只说其中最长的一路",
-)
-_START = Text(
-    "{start} until the first line of steps are the start of the run, and in no share here",
-    "到第一行步信息为止的 {start} 属于启动阶段，不计入任何占比",
-)
-
-
 def _explain(
     streams: LogStreams, crashes: list[Finding], remarks: list[Text], source: dict[str, object], unread: list[list[Any]]
 ) -> Findings | None:
@@ -168,26 +138,18 @@ def _explain(
     analysis, reports = _best(streams), explain_slow_reports(streams)
     if analysis is None and reports is None and not crashes and not remarks:
         return None
-    findings = list(crashes)
+    findings, verdict = list(crashes), Verdict.UNKNOWN
     facts: list[Text] = []
     limits: list[Text] = []
     figures: dict[str, float] = {}
-    verdict = Verdict.UNKNOWN
     if analysis is not None and (reports is None or analysis.losses):
         lost = [_finding(loss, analysis) for loss in analysis.losses]
         findings += lost
         facts += _facts(analysis, streams)
+        limits += _limits(analysis)
         figures |= _figures(analysis, streams)
         drifts = lost and all(loss.drift is not None for loss in analysis.losses)
         verdict = Verdict.UNKNOWN if drifts else verdict_of(lost, analysis.wait_share)
-        if analysis.wait_share is None:
-            limits.append(_NO_WAIT)
-        if analysis.series.num_streams > 1:
-            limits.append(_STREAMS.filled(n=analysis.series.num_streams))
-        if len(analysis.series) < FEWEST:
-            limits.append(_FEW.filled(n=len(analysis.series)))
-        if analysis.start_s >= 0.1 * (analysis.wall_s + analysis.start_s):
-            limits.append(_START.filled(start=format_seconds(analysis.start_s)))
     if reports is not None and not any(finding.cause in SUPPLY_CAUSES for finding in findings):
         slow, slow_facts = reports
         findings.append(slow)
@@ -196,21 +158,52 @@ def _explain(
         verdict = verdict_of([slow], None) if slow.share else Verdict.STUTTERING  # which it is, by how much is not told
     if any(finding.cause is Cause.BATCH_LOCKSTEP for finding in findings):
         limits.append(LOCKSTEP_LIMIT)
-    num_read = sum(len(series) for series in streams.series)
-    if unread and unread[0][0] > max(5, num_read):
-        limits.append(_UNREAD.filled(n=unread[0][0], line=unread[0][1][:160]))
-    facts += remarks
+    if unread and unread[0][0] > max(5, sum(len(series) for series in streams.series)):
+        said = Text(
+            "{n:line(s)} like this, which might be steps, not read: `{line}`; please report the format, with a few "
+            "such lines",
+            "有 {n} 行看起来像训练步但没有读懂，例如：`{line}`；请附上几行报告这种格式",
+        )
+        limits.append(said.filled(n=unread[0][0], line=unread[0][1][:160]))
     ordered = Findings.in_order(findings)
+    measure = ordered[0].measure if ordered else advice_on(Cause.UNKNOWN).measure[:1] if _NO_WAIT in limits else ()
     return Findings(
         verdict=verdict,
         findings=ordered,
-        facts=tuple(facts),
+        facts=(*facts, *remarks),
         limits=tuple(limits),
-        # What to measure next for the whole run; where nothing was found, how to get the wait.
-        measure=ordered[0].measure if ordered else advice_on(Cause.UNKNOWN).measure[:1] if _NO_WAIT in limits else (),
+        measure=measure,  # next, for the whole run; where nothing was found, how to get the wait
         figures=figures,
         source=source,
     )
+
+
+_NO_WAIT = Text(
+    "the log does not tell how long a step waits for data; whether steady steps wait for it cannot be seen from it",
+    "日志没有给出每一步等待数据的时间；步耗时平稳时，看不出其中有没有在等数据",
+)
+
+
+def _limits(analysis: Analysis) -> Iterator[Text]:
+    series = analysis.series
+    if analysis.wait_share is None:
+        yield _NO_WAIT
+    if series.num_streams > 1:
+        yield Text(
+            "{n} streams of steps write into this log by turns (several jobs, or ranks without a name); this is the "
+            "longest",
+            "有 {n} 路训练轮流写入这份日志（多个作业，或没有标明的 rank）；这里只说其中最长的一路",
+        ).filled(n=series.num_streams)
+    if len(series) < FEWEST:
+        yield Text(
+            "lines of steps: {n}, too few for patterns: what comes every so many steps cannot be seen",
+            "只有 {n} 行步信息，不足以看出规律：每隔若干步出现的情况无法判断",
+        ).filled(n=len(series))
+    if analysis.start_s >= 0.1 * (analysis.wall_s + analysis.start_s):
+        yield Text(
+            "{start} until the first line of steps are the start of the run, and in no share here",
+            "到第一行步信息为止的 {start} 属于启动阶段，不计入任何占比",
+        ).filled(start=format_seconds(analysis.start_s))
 
 
 def _best(streams: LogStreams) -> Analysis | None:
@@ -232,11 +225,9 @@ def _finding(loss: LostTime, analysis: Analysis) -> Finding:
     if loss.period is not None:
         figures["period_steps"] = float(loss.period.steps)
     if loss.supply is not None:
-        figures |= {"supply_per_s": loss.supply[0], "demand_per_s": loss.supply[1]}
-    evidence = evidence_of(loss, analysis)
-    return make_finding(
-        loss.cause, analysis.share(loss), evidence, figures=figures, confidence=loss.confidence, is_open=True
-    )
+        figures |= dict(zip(("supply_per_s", "demand_per_s"), loss.supply, strict=True))
+    share, evidence = analysis.share(loss), evidence_of(loss, analysis)
+    return make_finding(loss.cause, share, evidence, figures=figures, confidence=loss.confidence, is_open=True)
 
 
 def _facts(analysis: Analysis, streams: LogStreams) -> Iterator[Text]:
@@ -275,26 +266,10 @@ def _facts(analysis: Analysis, streams: LogStreams) -> Iterator[Text]:
 
 
 def _how_known(series: Series) -> Text:
+    said, steps = series.known.value, int(series.span.sum())
     if series.known is Known.SAMPLE and len(series) < FEWEST:
-        return Text("known from {lines:line(s)} alone", "仅由 {lines} 行得出").filled(lines=len(series))
-    if series.known is Known.SAMPLE:
-        return Text(
-            "known from {lines:single step(s)} of {steps}, so give or take {error}",
-            "由 {steps} 步中打印出的 {lines} 个单步推得，误差约 {error}",
-        ).filled(lines=len(series), steps=int(series.span.sum()), error=format_share(2 * series.error))
-    return _HOW_KNOWN[series.known]
-
-
-_HOW_KNOWN = {
-    Known.EVERY_STEP: Text("every step is in the log", "日志记录了每一步"),
-    Known.MEANS: Text("known from the means that the log prints", "由日志打印的均值得出"),
-    Known.CLOCK: Text(
-        "known from the time stamps, less what steps compute by the log's own figures; those that it prints are "
-        "not typical",
-        "由时间戳减去日志自报的计算时间得出：它打印的那些步并不典型",
-    ),
-    Known.WINDOWS: Text("known from means over the steps between two lines", "由两行之间各步的均值得出"),
-}
+        said = Text("known from {lines:line(s)} alone", "仅由 {lines} 行得出")
+    return said.filled(lines=len(series), steps=steps, error=format_share(2 * series.error))
 
 
 def _figures(analysis: Analysis, streams: LogStreams) -> dict[str, float]:

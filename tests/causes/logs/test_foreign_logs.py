@@ -126,7 +126,7 @@ def test_bars_of_keras_tell_an_epoch_or_what_is_left() -> None:
     )
     assert done is not None
     assert left is not None
-    assert (done.is_whole, done.elapsed_s, left.rate_s) == (True, 45.0, pytest.approx(40 / 81))
+    assert (done.is_whole, done.told.elapsed_s, left.told.rate_s) == (True, 45.0, pytest.approx(40 / 81))
 
 
 @pytest.fixture

@@ -175,12 +175,12 @@ def test_a_logger_that_writes_behind_a_bar_is_heard() -> None:
 def test_bars_of_many_packages(line: str, kind: str, step: int, elapsed_s: float) -> None:
     bar = read_bar(line)
     assert bar is not None
-    assert (bar.kind, bar.step, bar.elapsed_s) == (kind, step, elapsed_s)
+    assert (bar.kind, bar.told.step, bar.told.elapsed_s) == (kind, step, elapsed_s)
 
 
 def test_a_bar_that_scales_its_unit_is_read() -> None:
     bar = read_bar("train:  12%|█▏        | 1.20k/10.0k [00:01<00:07, 1.25kit/s]")
     assert bar is not None
-    assert (bar.step, bar.of, bar.rate_s) == (1200, 10000, 0.0008)
+    assert (bar.told.step, bar.told.of, bar.told.rate_s) == (1200, 10000, 0.0008)
     odd = read_bar("train:  12%|█▏        | 3/10 [00:01<00:07, 1.25?it/s]")
-    assert odd is None or not odd.rate_s > 0
+    assert odd is None or not odd.told.rate_s > 0

@@ -7,7 +7,6 @@ the start, and steps times rate is the elapsed time. Which one holds is tested a
 does, they are all that is used.
 """
 
-import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .fields import NOT_TRAIN, read_plan, split_numbers
+from .fields import NOT_TRAIN, StepLine, read_plan, split_numbers
 from .lines import NAN
 
 _N = r"(?P<n>\d+(?:\.\d+)?[kMG]?)"
@@ -39,9 +38,6 @@ _BARS = [
     )
 ]
 _SIZES = {"k": 1e3, "M": 1e6, "G": 1e9}
-_ALSO_NOT_TRAIN = re.compile(
-    r"\binfer\w*|mAP(?:50|@)", re.IGNORECASE
-)  # the second: the head of Ultralytics' validation
 _OTHER_WORK = re.compile(
     r"download|fetching|tokeniz|\bmap\b(?!@)|filter|loading|reading|processing|caching|scanning|resolving|extract"
     r"|generating|unpack|copying|capturing"
@@ -58,15 +54,11 @@ _WORKED_OUT_S = 0.05  # how finely two decimals of a rate tell the time of a red
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One redraw of a bar."""
+    """One redraw of a bar: what it tells of a step, and what stands around it."""
 
+    told: StepLine
     stamp: str  # what stands before it, if a time of day is in it
-    step: int
-    of: int  # 0: not told
-    elapsed_s: float
     resolution_s: float
-    rate_s: float  # seconds a step, as the bar says it: smoothed, or the mean since the start
-    epoch: float
     kind: str  # "train", "evaluate" or "other"
     behind: str  # what stands behind the rate
     is_whole: bool  # the one line of a whole epoch
@@ -76,8 +68,8 @@ def read_bar(line: str) -> Bar | None:
     """Return what a redraw of a progress bar says.
 
     >>> bar = read_bar("Epoch 2:  65%|██▍ | 2949/4570 [34:14<04:19,  6.25it/s, tb(ms)=160]")
-    >>> bar.step, bar.of, bar.elapsed_s, bar.rate_s, bar.epoch, bar.kind, bar.behind
-    (2949, 4570, 2054.0, 0.16, 2.0, 'train', ', tb(ms)=160]')
+    >>> bar.told.step, bar.told.of, bar.told.epoch, bar.told.elapsed_s, bar.told.rate_s, bar.kind, bar.behind
+    (2949, 4570, 2.0, 2054.0, 0.16, 'train', ', tb(ms)=160]')
     """
     match = next((match for shape in _BARS if (match := shape.search(line))), None)
     if match is None:
@@ -89,18 +81,14 @@ def read_bar(line: str) -> Bar | None:
     elapsed = match["elapsed"]
     rate_text = (match["rate"] or "").strip()
     kind, epoch, is_stamped = _title(title)
-    step = _amount(match["n"])
-    if kind != "other" and "B/s" in rate_text:
-        kind = "other"  # a download
+    step, of = (int(_amount(text)) if text not in ("", "?") else 0 for text in match.group("n", "of"))
+    elapsed_s = clock_s(elapsed) if elapsed else NAN
+    rate_s = _rate_s(rate_text) if elapsed else clock_s(match["left"]) / max(1, of - step)
     return Bar(
+        StepLine(step, of, epoch, elapsed_s=elapsed_s, rate_s=rate_s),
         stamp=title.strip(" :") if is_stamped else "",
-        step=step,
-        of=_amount(match["of"]) if match["of"] not in ("", "?") else 0,
-        elapsed_s=clock_s(elapsed) if elapsed else NAN,
         resolution_s=0.1 if "." in elapsed else 1.0,
-        rate_s=_rate_s(rate_text) if elapsed else clock_s(match["left"]) / max(1, int(match["of"]) - step),
-        epoch=epoch,
-        kind=kind,
+        kind="other" if "B/s" in rate_text else kind,  # a download
         behind=line[match.end() :],
         is_whole="whole" in match.re.groupindex,
     )
@@ -109,8 +97,7 @@ def read_bar(line: str) -> Bar | None:
 @lru_cache(maxsize=4096)
 def _title(title: str) -> tuple[str, float, bool]:
     """Return what a title says: the kind of bar, the epoch, and whether a time of day is in it."""
-    is_evaluation = NOT_TRAIN.search(title) or _ALSO_NOT_TRAIN.search(title)
-    kind = "other" if _OTHER_WORK.search(title) else "evaluate" if is_evaluation else "train"
+    kind = "other" if _OTHER_WORK.search(title) else "evaluate" if NOT_TRAIN.search(title) else "train"
     found = _EPOCH.search(title)
     epoch = float(next(group for group in found.groups() if group)) if found else NAN
     return kind, epoch, _CLOCK.search(title) is not None
@@ -122,12 +109,12 @@ def _rate_s(text: str) -> float:
     number = text[:-4].strip()
     if not text.endswith(("s/it", "it/s")) or number[-1:] not in {*_SIZES, *"0123456789"}:
         return read_plan(text).read(split_numbers(text)[1]).took_s
-    value = float(number[:-1]) * _SIZES[number[-1]] if number[-1] in _SIZES else float(number)
+    value = _amount(number)
     return value if text.endswith("s/it") else 1 / value if value > 0 else NAN
 
 
-def _amount(text: str) -> int:
-    return int(float(text[:-1]) * _SIZES[text[-1]]) if text[-1] in _SIZES else int(float(text))
+def _amount(text: str) -> float:
+    return float(text[:-1]) * _SIZES[text[-1]] if text[-1] in _SIZES else float(text)
 
 
 def clock_s(text: str) -> float:
@@ -151,8 +138,8 @@ def bar_times(n: Floats, shown: Floats, rates: Floats, resolution_s: float) -> t
     if resolution_s < 1.0 or len(n) < 4 or np.isnan(rates[1:]).mean() > 0.1:
         return best
     least_s = _TOLERATED_MISFIT * max(float(shown[-1] - shown[0]), 1.0)
-    for rule in (_undo_moving, _mean_since_start):
-        at_s, misfit_s = _held_to(shown, rule(n, rates), resolution_s)
+    for seconds in (_undo_moving(n, rates), np.diff(np.nan_to_num(n * rates), prepend=0.0)):  # or the mean since then
+        at_s, misfit_s = _held_to(shown, seconds, resolution_s)
         if misfit_s < least_s:
             least_s = misfit_s
             best = at_s, _WORKED_OUT_S
@@ -160,24 +147,17 @@ def bar_times(n: Floats, shown: Floats, rates: Floats, resolution_s: float) -> t
 
 
 def _undo_moving(n: Floats, rates: Floats) -> Floats:
-    seconds = np.zeros(len(n))
-    steps_avg = time_avg = last_n = 0.0
+    new, begun = np.diff(n, prepend=0.0), 0.0
     if n[0] > 16 and not np.isnan(rates[0]):  # seen from the middle on: as if it had been steady so far
-        steps_avg, time_avg = float(n[1] - n[0]), float((n[1] - n[0]) * rates[0])
-        last_n = float(n[0]) - steps_avg
-    for index, (now, rate) in enumerate(zip(n.tolist(), rates.tolist(), strict=True)):
-        new = now - last_n
-        if new > 0 and not math.isnan(rate):
-            steps_avg = _SMOOTHING * new + (1 - _SMOOTHING) * steps_avg
-            time_before, time_avg = time_avg, rate * steps_avg
-            seconds[index] = max(0.0, (time_avg - (1 - _SMOOTHING) * time_before) / _SMOOTHING)
-        last_n = now
+        new[0] = begun = float(n[1] - n[0])
+    told = np.flatnonzero((new > 0) & ~np.isnan(rates))
+    steps_avg = [begun]
+    for now in new[told].tolist():
+        steps_avg.append(_SMOOTHING * now + (1 - _SMOOTHING) * steps_avg[-1])
+    time_avg = np.array(steps_avg) * np.append(np.nan_to_num(rates[0]), rates[told])
+    seconds = np.zeros(len(n))
+    seconds[told] = np.maximum(0.0, (time_avg[1:] - (1 - _SMOOTHING) * time_avg[:-1]) / _SMOOTHING)
     return seconds
-
-
-def _mean_since_start(n: Floats, rates: Floats) -> Floats:
-    at_s = np.where(np.isnan(rates), 0.0, n * rates)
-    return np.diff(at_s, prepend=at_s[0])
 
 
 def _held_to(shown: Floats, seconds: Floats, resolution_s: float) -> tuple[Floats, float]:

@@ -10,6 +10,8 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.model import Text
+
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 WINDOW = 10  # steps over which mmengine averages
@@ -20,11 +22,18 @@ _LONGEST_INTERVAL = 10_000  # steps between two lines; more are samples or words
 class Known(Enum):
     """How a share of the time is known."""
 
-    EVERY_STEP = "every step"  # each one is in the log
-    MEANS = "printed means"  # the log prints means so far, so what each stretch took follows exactly
-    WINDOWS = "windows"  # its figures are means of the steps between two lines: the clock agrees
-    CLOCK = "time stamps"  # the time between two lines, less what the steps compute by the log's own figures
-    SAMPLE = "single steps"  # one step, or a few, of each stretch: a sample
+    EVERY_STEP = Text("every step is in the log", "日志记录了每一步")
+    MEANS = Text("known from the means that the log prints", "由日志打印的均值得出")
+    WINDOWS = Text("known from means over the steps between two lines", "由两行之间各步的均值得出")
+    CLOCK = Text(
+        "known from the time stamps, less what steps compute by the log's own figures; those that it prints are "
+        "not typical",
+        "由时间戳减去日志自报的计算时间得出：它打印的那些步并不典型",
+    )
+    SAMPLE = Text(
+        "known from {lines:single step(s)} of {steps}, so give or take {error}",
+        "由 {steps} 步中打印出的 {lines} 个单步推得，误差约 {error}",
+    )
 
 
 @dataclass(frozen=True)
@@ -92,10 +101,12 @@ def weigh(times: dict[str, Floats], spans: Spans, dt: Floats, resolution_s: floa
     if (np.abs(wait_s - took_s) < 1e-6).mean() > 0.8:  # timers that are read behind the step: they tell nothing
         took_s = wait_s = np.full(len(wait_s), np.nan)
     timed = inside & (np.nan_to_num(dt) > 8 * resolution_s)
-    # a wait longer than its step stands beside it
+    # A wait longer than its step stands beside it; so does one where the clock agrees with both together much better.
     is_longer = (wait_s > 1.05 * took_s + 0.005).sum() > 0.002 * len(wait_s)
-    if is_longer or _is_beside(took_s, wait_s, spans.span, dt, timed):
-        took_s, took_mean_s = took_s + np.nan_to_num(wait_s), took_mean_s + np.nan_to_num(times["wait_mean"])
+    both_s = took_s + np.nan_to_num(wait_s)
+    off, off_both = (abs(_against_clock(one * spans.span, dt, timed)[1] - 1) for one in (took_s, both_s))
+    if is_longer or 3 * off_both < min(off, 0.15):
+        took_s, took_mean_s = both_s, took_mean_s + np.nan_to_num(times["wait_mean"])
     if not is_averaged and (early := _since_begin(took_s, spans, inside)) is not None:
         took_s, wait_s = (
             np.where(early & ~np.isnan(values), _stretches(values, spans), values) for values in (took_s, wait_s)
@@ -115,15 +126,6 @@ def weigh(times: dict[str, Floats], spans: Spans, dt: Floats, resolution_s: floa
     if float(np.isnan(took_s).mean()) >= 0.2 or not inside.any():
         return sample
     return _beside_clock(sample, spans, dt, resolution_s, inside)
-
-
-def _is_beside(took_s: Floats, wait_s: Floats, span: Floats, dt: Floats, usable: Flags) -> bool:
-    """Whether the clock agrees with step and wait together, and much less with the step alone."""
-    usable = usable & ~np.isnan(took_s + wait_s)
-    if usable.sum() < 8:
-        return False
-    alone, both = (float(np.abs((one * span)[usable] / dt[usable] - 1).mean()) for one in (took_s, took_s + wait_s))
-    return both < 0.05 and alone > 3 * both
 
 
 def _beside_clock(told: Told, spans: Spans, dt: Floats, resolution_s: float, inside: Flags) -> Told:
@@ -199,8 +201,7 @@ def _stretches(means: Floats, spans: Spans, digit: float = 0.0, single: Floats |
         for index, (at, off) in enumerate(zip(done.tolist(), (0.5 * digit * spans.count).tolist(), strict=True)):
             now = at if begins[index] else max(now, min(max(now + guess[index], at - off), at + off))
             done[index] = now
-    took = np.where(begins, done, np.diff(done, prepend=0.0))
-    return np.asarray(took / np.maximum(np.where(begins, spans.count, spans.head), 1.0))
+    return _undone(done, begins) / np.maximum(np.where(begins, spans.count, spans.head), 1.0)
 
 
 def _against_clock(own: Floats, dt: Floats, usable: Flags) -> tuple[float, float]:
@@ -233,16 +234,20 @@ def undo_smoothing(took_s: Floats, wait_s: Floats, is_hole: Flags) -> tuple[Floa
     """
     if len(took_s) < 2 * WINDOW or is_hole.any():
         return took_s, wait_s
-    own = _undone(took_s)
+    count, is_begin = np.minimum(np.arange(1.0, len(took_s) + 1), WINDOW), np.arange(len(took_s)) == 0
+    own = _undone(took_s * count, is_begin, window=WINDOW)
     # Undone where there was no smoothing, it gives negative steps: ten times the difference of two neighbours.
     if float(own.min()) < -0.25 * float(np.median(took_s)):
         return took_s, wait_s
     own = np.maximum(own, 0.0)
-    return own, np.clip(_undone(wait_s), 0.0, own) if not np.isnan(wait_s).any() else wait_s
+    if not np.isnan(wait_s).any():
+        wait_s = np.clip(_undone(wait_s * count, is_begin, window=WINDOW), 0.0, own)
+    return own, wait_s
 
 
-def _undone(means: Floats) -> Floats:
-    own = np.diff(means * np.minimum(np.arange(1, len(means) + 1), WINDOW), prepend=0.0)
-    for index in range(WINDOW, len(means)):  # a step enters the window, and one leaves it
-        own[index] += own[index - WINDOW]
+def _undone(sums: Floats, begins: Flags, *, window: int = 0) -> Floats:
+    """Return what each record adds to sums that start anew at some of them, or that run over a window of records."""
+    own = np.where(begins, sums, np.diff(sums, prepend=0.0))
+    for index in range(window or len(own), len(own)):  # a step enters the window, and one leaves it
+        own[index] += own[index - window]
     return own

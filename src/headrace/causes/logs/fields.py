@@ -72,7 +72,8 @@ _RATE_NAME = re.compile(rf"(?:.*[_ /])?(?:{_STEPS}(?:/|_per_){_A_SECOND}|ups)$")
 _SAMPLES_NAME = re.compile(rf"(?:.*[_ /])?{_SAMPLES}(?:/|_per_){_A_SECOND}$")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 NOT_TRAIN = re.compile(
-    r"\b(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w+)?|test(?:ing)?|predict\w*|sanity)\b|(?-i:\bCV\b)|验证|评估|测试",
+    r"\b(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w+)?|test(?:ing)?|predict\w*|infer\w*|sanity)\b|(?-i:\bCV\b)"
+    r"|mAP(?:50|@)|验证|评估|测试",  # mAP50: the head of Ultralytics' validation
     re.IGNORECASE,
 )
 _CELLS = re.compile(r"\s{2,}|\t|\s*[|,]\s*")
@@ -437,7 +438,7 @@ def _position(line: str, fields: Sequence[Field]) -> tuple[Field | None, int | N
             epoch = field.at if epoch is None else epoch
             continue
         is_beside = before is not None and before.is_whole and _BESIDE.match(field.gap) is not None
-        if before is not None and is_beside and field.of is not None and before.kind in ("", "train", "other", "step"):
+        if before is not None and is_beside and field.of is not None and before.kind in ("", "other", "step"):
             epoch = before.at if epoch is None else epoch
             found = [one for one in found if one[1] is not before]
         is_next = before is not None and before.at == epoch and before.of in (None, field.at - 1)
@@ -518,18 +519,18 @@ class Marker:
 
     doing: Doing
     line: float
-    at_s: float
-    step: float
-    took_s: float
+    at_s: float = NAN
+    step: float = NAN
+    took_s: float = NAN
     since_s: float = NAN  # the stamped line before it
 
 
-def read_marker(text: str, *, line: float, at_s: float) -> Marker | None:
+def read_marker(text: str, *, line: float) -> Marker | None:
     """Return what a line says the loop is doing, if it says so.
 
-    >>> read_marker("Saving checkpoint at 30 iterations", line=7, at_s=1.0)
-    Marker(doing=<Doing.CHECKPOINT: 'checkpoint'>, line=7, at_s=1.0, step=30.0, took_s=nan, since_s=nan)
-    >>> read_marker("will save a checkpoint every 500 steps", line=1, at_s=0.0) is None
+    >>> read_marker("Saving checkpoint at 30 iterations", line=7)
+    Marker(doing=<Doing.CHECKPOINT: 'checkpoint'>, line=7, at_s=nan, step=30.0, took_s=nan, since_s=nan)
+    >>> read_marker("will save a checkpoint every 500 steps", line=1) is None
     True
     """
     match = _MARKS.search(text)
@@ -538,4 +539,4 @@ def read_marker(text: str, *, line: float, at_s: float) -> Marker | None:
     step, took = _MARKED_STEP.search(text), _MARKED_TOOK.search(text)
     number = float(next(group for group in step.groups() if group)) if step else NAN
     took_s = float(took[1]) * (1e-3 if took[2] in ("ms", "毫秒") else 1.0) if took else NAN
-    return Marker(Doing(match.lastgroup), line, at_s, number, took_s)
+    return Marker(Doing(match.lastgroup), line, step=number, took_s=took_s)

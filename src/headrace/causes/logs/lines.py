@@ -54,16 +54,23 @@ def read_chunks(path: str) -> Iterator[bytes]:
 
     Raises `UnusableInput` where the file cannot be read, or is no text.
     """
+    name = "standard input" if path == _STDIN else path
     with ExitStack() as stack:
         try:
-            stream: _Readable = sys.stdin.buffer if path == _STDIN else _opened(path)
-            if path != _STDIN:
-                stack.callback(stream.close)
-            yield from _plain(path, stream.read(_CHUNK_BYTES), stream)
+            stream: _Readable = sys.stdin.buffer if path == _STDIN else stack.enter_context(_opened(path))
+            chunk, decoder = stream.read(_CHUNK_BYTES), None
+            if chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell's `>` writes
+                decoder = codecs.getincrementaldecoder("utf-16")("replace")
+            elif is_binary(chunk):
+                raise UnusableInput(f"{name} is not text", next_step="give the log that the training wrote, as text")
+            chunk = chunk.removeprefix(codecs.BOM_UTF8)
+            while chunk:
+                yield chunk if decoder is None else decoder.decode(chunk).encode()
+                chunk = stream.read(_CHUNK_BYTES)
         except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
             damaged = "it is damaged: unpack it yourself, as far as that goes, and give the text"
             raise UnusableInput(
-                f"cannot read {_name(path)}: {getattr(error, 'strerror', None) or error}",
+                f"cannot read {name}: {getattr(error, 'strerror', None) or error}",
                 next_step="check the path and its permissions" if getattr(error, "errno", None) else damaged,
             ) from error
 
@@ -77,18 +84,6 @@ def _opened(path: str) -> _Readable:
     return unpack(path) if unpack else Path(path).open("rb")
 
 
-def _plain(path: str, first: bytes, stream: _Readable) -> Iterator[bytes]:
-    decoder = None
-    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell's `>` writes
-        decoder = codecs.getincrementaldecoder("utf-16")("replace")
-    elif is_binary(first):
-        raise UnusableInput(f"{_name(path)} is not text", next_step="give the log that the training wrote, as text")
-    chunk = first.removeprefix(codecs.BOM_UTF8)
-    while chunk:
-        yield chunk if decoder is None else decoder.decode(chunk).encode()
-        chunk = stream.read(_CHUNK_BYTES)
-
-
 def is_binary(sample: bytes) -> bool:
     r"""Whether bytes look like anything but a log: control characters that no logger writes.
 
@@ -100,10 +95,6 @@ def is_binary(sample: bytes) -> bool:
         return len(sample) > 0
     odd = len(seen) - len(seen.translate(None, _NO_TEXT))
     return odd > 0.02 * len(seen) or sample[:65536].count(0) > 0.3 * len(sample[:65536]) + 4096
-
-
-def _name(path: str) -> str:
-    return "standard input" if path == _STDIN else path
 
 
 class LineCutter:

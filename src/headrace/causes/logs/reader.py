@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from array import array
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import gcd, inf, isnan
@@ -37,6 +36,7 @@ from .lines import NAN, Stamps
 _BLOCK = 4096  # consecutive records; patterns are looked for within blocks
 MOST_RECORDS = 40 * _BLOCK
 COLUMNS = ("line", "block", *StepLine._fields)
+_TIMES = ("took_s", "wait_s", "took_mean_s", "wait_mean_s")
 _MOST_MARKERS = 50_000
 _MOST_STORES = 512  # one a rank and kind of line; more are other numbers that look like steps
 # Which process wrote a line: `[rank3]:`, `rank 3 |`, `[default3]:`, `3: ` (srun -l), `(Worker pid=81)`.
@@ -57,10 +57,6 @@ _BEGINS = re.compile(
     r"[\s\[(]*\d[-\d/.]{4,}[ T_]+\d\d:\d\d:[\d.,]+[\])\s|:-]*(?:INFO|DEBUG)?[\])\s|:>-]*|\s*Epoch:? *\[?\d+/\d+\]?\s*"
 )
 _TIME_FOLLOWS = re.compile(r"\s*(?:\d+/\d+ )?(?:- )?\d+s\b")
-_SLOW_WORDS = re.compile(r"slow|late|stalled|慢|recent|last|最近")
-_MARK_WORDS = re.compile(
-    r"sav|writ|dump|eval|valid|upload|sync|test|resum|restart|flush|log|保存|写入|存储|验证|评估|评测|上传|同步|记录|恢复"
-)
 _MOST_HEADER, _FEWEST_HEADER = 300, 6  # lines of a header that are remembered; shorter ones tell nothing
 _MOST_SHAPES = 20_000  # of lines that are remembered; later ones are read with care each time
 _WITH_CARE = "with care"  # how to read each line of a shape whose words count, not only its numbers
@@ -94,11 +90,11 @@ class StepStore:
         self.num_seen = 0
         self.last_step = -1
         self.gap = 0  # between the last two
-        self._rows = array("d")  # one record behind the other
+        self.rows = array("d")  # one record behind the other
         self._stride = 1
 
     def __len__(self) -> int:
-        return len(self._rows) // len(COLUMNS)
+        return len(self.rows) // len(COLUMNS)
 
     def add(self, line: float, told: StepLine) -> None:
         """Append one record."""
@@ -108,24 +104,19 @@ class StepStore:
         self.last_step, self.of = told.step, max(self.of, told.of)
         if block % self._stride:
             return
-        self._rows.extend((line, block, *told))
-        if len(self._rows) >= MOST_RECORDS * len(COLUMNS):
+        self.rows.extend((line, block, *told))
+        if len(self.rows) >= MOST_RECORDS * len(COLUMNS):
             length = _BLOCK * len(COLUMNS)
-            blocks = [self._rows[first : first + length] for first in range(0, len(self._rows), 2 * length)]
-            self._rows = array("d", chain.from_iterable(blocks))
+            blocks = [self.rows[first : first + length] for first in range(0, len(self.rows), 2 * length)]
+            self.rows = array("d", chain.from_iterable(blocks))
             self._stride *= 2
 
-    def fill_last(self, values: Sequence[float]) -> None:
-        """Give the last record the times that it has not: step time and wait, and their means so far."""
-        last = len(self._rows) - len(COLUMNS)
-        for at, value in enumerate(values, start=last + COLUMNS.index("took_s")):
-            if last >= 0 and isnan(self._rows[at]):
-                self._rows[at] = value
-
-    def move_lines(self, offset: float) -> None:
-        """Count lines from another number on."""
-        for index in range(0, len(self._rows), len(COLUMNS)):
-            self._rows[index] += offset
+    def fill_last(self, told: StepLine) -> None:
+        """Give the last record the times that it has not: step time and wait, their means so far, its stamp."""
+        for name in (*_TIMES, "at_s") if self.rows else ():
+            at = COLUMNS.index(name) - len(COLUMNS)
+            if isnan(self.rows[at]):
+                self.rows[at] = getattr(told, name)
 
     def take_over(self, later: StepStore) -> None:
         """Append the records of another part of the same log."""
@@ -144,7 +135,7 @@ class StepStore:
 
     def column(self, name: str) -> array[float]:
         """Return one column."""
-        return self._rows[COLUMNS.index(name) :: len(COLUMNS)]
+        return self.rows[COLUMNS.index(name) :: len(COLUMNS)]
 
 
 @dataclass
@@ -167,7 +158,7 @@ class LogContent:
         """Count the lines of this log from another number on."""
         self.markers = [replace(marker, line=marker.line + offset) for marker in self.markers]
         for store in self.stores.values():
-            store.move_lines(offset)
+            store.rows[:: len(COLUMNS)] = array("d", [line + offset for line in store.column("line")])
 
 
 class LogReader:
@@ -246,24 +237,22 @@ class LogReader:
     def _read_with_care(self, line: str) -> LinePlan | str | None:
         """Read a line of a shape not seen before; return how to read others like it: None, not at all."""
         self._columns = read_columns(line) or self._columns
-        low = line.lower()
-        may_mark = _MARK_WORDS.search(low) is not None
-        before = (self._stamps.read(one) for one in (reversed(self._recent) if may_mark else ()))
+        marker = read_marker(line, line=self._line)
+        before = (self._stamps.read(one) for one in (reversed(self._recent) if marker else ()))
         since_s = next((seconds for seconds in before if not isnan(seconds)), NAN)
         at_s = self._stamps.read(line)
-        if _SLOW_WORDS.search(low) and self._read_watcher(line, at_s):
+        if self._read_watcher(line, at_s):
             return _WITH_CARE
         if (row := _PROFILED.search(line)) is not None:
             self._read_profile(row[1], int(row[2]), float(row[3]))
             return _WITH_CARE
-        marker = read_marker(line, line=self._line, at_s=at_s) if may_mark else None
         if marker is not None:
-            marker = replace(marker, since_s=since_s)
+            marker = replace(marker, at_s=at_s, since_s=since_s)
             self._mark(marker)
         for name, value in read_settings(line).items():
             self.content.settings.setdefault(name, value)
         how: LinePlan | str | None = None
-        is_step, is_timer = _STEP_WORDS.search(low) is not None, _FOLD_WORDS.search(line) is not None
+        is_step, is_timer = _STEP_WORDS.search(line.lower()) is not None, _FOLD_WORDS.search(line) is not None
         may_fold = is_timer and marker is None and self._last_store is not None
         if is_step or may_fold:
             numbers, plan = split_numbers(line)[1], read_plan(line)
@@ -276,7 +265,7 @@ class LogReader:
             elif is_step and not plan.is_training:
                 how = self._read_test(plan, told, line, marker)
             elif _TESTED.search(line) and not plan.has_times and isnan(told.at_s):  # step 250: train loss 3, val loss 4
-                self._mark(Marker(Doing.EVALUATION, self._line, NAN, NAN, NAN))
+                self._mark(Marker(Doing.EVALUATION, self._line))
                 how = _WITH_CARE
             elif is_step and (marker is None or plan.has_times):  # else "Saving checkpoint at 30 iterations"
                 self._add_step(plan, numbers, line, at_s)
@@ -306,60 +295,55 @@ class LogReader:
             return
         unit_s = 1e-3 if "(ms)" in line and not plan.unit_known else 1.0  # time (ms) | batch-generator: 1.2
         self._last_store.unit_known &= plan.unit_known or unit_s < 1
-        self._last_store.fill_last([*(seconds * unit_s for seconds in told[3:7]), told.at_s])
+        self._last_store.fill_last(told._replace(**{name: getattr(told, name) * unit_s for name in _TIMES}))
 
     def _read_bar(self, bar: Bar) -> None:
-        if bar.kind == "other":
-            return
-        if isnan(bar.elapsed_s) or bar.is_whole:  # Keras may count samples: then they come in whole batches
-            self._batch = gcd(self._batch, 0 if bar.is_whole or bar.step == bar.of else bar.step)
+        told = bar.told
+        is_left = isnan(told.elapsed_s)  # Keras tells what is left, by the mean so far
+        if bar.kind != "other" and (is_left or bar.is_whole):  # it may count samples: then they come in whole batches
+            self._batch = gcd(self._batch, 0 if bar.is_whole or told.step == told.of else told.step)
             many = max(1, self._batch)
-            bar = replace(bar, step=-(-bar.step // many), of=-(-bar.of // many), rate_s=bar.rate_s * many)
-        if isnan(bar.elapsed_s):  # Keras tells what is left, by the mean so far
-            self._add(StepLine(bar.step, bar.of, NAN, bar.rate_s), True)
-            return
-        if bar.kind == "evaluate":
-            self._mark(Marker(Doing.EVALUATION, self._line, NAN, NAN, bar.elapsed_s))
-            return
-        store = self._store(f"bar/{bar.of}", resolution_s=bar.resolution_s)
-        if store is None:
-            return
-        is_drawn_again = store.last_step == bar.step  # perhaps by its end
-        if not is_drawn_again and bar.step:
+            told = told._replace(step=-(-told.step // many), of=-(-told.of // many), rate_s=told.rate_s * many)
+        if bar.kind == "evaluate" and not is_left:
+            self._mark(Marker(Doing.EVALUATION, self._line, took_s=told.elapsed_s))
+        if is_left and bar.kind != "other":
+            self._add(StepLine(told.step, told.of, took_s=told.rate_s), True)
+        elif bar.kind == "train":
+            self._add_redraw(bar, told)
+
+    def _add_redraw(self, bar: Bar, told: StepLine) -> None:
+        store = self._store(f"bar/{told.of}", resolution_s=bar.resolution_s)
+        is_drawn_again = store.last_step == told.step  # perhaps by its end
+        if not is_drawn_again and told.step:
             self.content.last_step_line = self._number
-        behind, epoch = (NAN, NAN, NAN, NAN), bar.epoch
         if bar.is_whole:
-            behind, epoch = (bar.elapsed_s / bar.step if bar.elapsed_s else NAN, NAN, NAN, NAN), store.num_seen
+            took_s = told.elapsed_s / told.step if told.elapsed_s else NAN
+            told = told._replace(epoch=store.num_seen, took_s=took_s)
         elif "=" in bar.behind or ":" in bar.behind:
-            behind = self._measures_behind(bar.behind, store)
+            shape, numbers = split_numbers(bar.behind)
+            plan = self._plans.get(shape) or read_plan(bar.behind)
+            if len(self._plans) < _MOST_SHAPES:
+                self._plans[shape] = plan
+            if any(plan.times):
+                store.unit_known &= plan.unit_known
+                beside = plan.read(numbers)
+                told = told._replace(**{name: getattr(beside, name) for name in _TIMES})
         if self._last_bar is not None and self._last_bar is not store and is_drawn_again:
-            if not isnan(behind[0]):  # a bar of epochs that shows the times of the steps of another one
+            if not isnan(told.took_s):  # a bar of epochs that shows the times of the steps of another one
                 self._last_bar.unit_known &= store.unit_known
-                self._last_bar.fill_last(behind)
+                self._last_bar.fill_last(told)
             return
         self._last_bar = store
-        at_s = self._stamps.read(bar.stamp) if bar.stamp else NAN
-        store.add(self._line, StepLine(bar.step, bar.of, epoch, *behind, at_s, bar.elapsed_s, bar.rate_s))
-
-    def _measures_behind(self, behind: str, store: StepStore) -> tuple[float, float, float, float]:
-        """Return the times that stand behind a bar; shapes without any are remembered."""
-        shape, numbers = split_numbers(behind)
-        plan = self._plans[shape] if shape in self._plans else read_plan(behind)
-        if len(self._plans) < _MOST_SHAPES:
-            self._plans[shape] = plan if plan is not None and any(plan.times) else None
-        if plan is None or not any(plan.times):
-            return NAN, NAN, NAN, NAN
-        store.unit_known &= plan.unit_known
-        return plan.read(numbers)[3:7]
+        store.add(self._line, told._replace(at_s=self._stamps.read(bar.stamp) if bar.stamp else NAN))
 
     def _read_watcher(self, line: str, at_s: float) -> bool:
         told = read_watcher(line)
         if isinstance(told, Recent):
             if len(self.content.recent) < _MOST_MARKERS:
                 self.content.recent.append(told)
-        elif told is not None and (store := self._store("slow", resolution_s=self._stamps.resolution_s)) is not None:
+        elif told is not None:
             self.content.last_step_line = self._number
-            store.add(self._line, told._replace(at_s=at_s))
+            self._store("slow", resolution_s=self._stamps.resolution_s).add(self._line, told._replace(at_s=at_s))
         return told is not None
 
     def _add_step(self, plan: LinePlan, numbers: list[str], line: str, at_s: float) -> None:
@@ -381,7 +365,7 @@ class LogReader:
         if marker is not None and not isnan(took_s) and self.content.markers[-1] is marker:
             self.content.markers[-1] = replace(marker, took_s=took_s)
         elif marker is None and (any(plan.times) or told.of or not isnan(told.at_s)):
-            self._mark(Marker(Doing.EVALUATION, self._line, told.at_s, NAN, took_s))
+            self._mark(Marker(Doing.EVALUATION, self._line, told.at_s, took_s=took_s))
             return _WITH_CARE
         return None
 
@@ -410,7 +394,7 @@ class LogReader:
 
     def _add(self, told: StepLine, unit_known: bool, line: str = "", *, kind: str = "") -> None:
         if len(self._header_again) >= max(_FEWEST_HEADER, 0.5 * len(self._header)):
-            self._mark(Marker(Doing.RESTART, self._line - 0.25, told.at_s, NAN, NAN))
+            self._mark(Marker(Doing.RESTART, self._line - 0.25, told.at_s))
         self._header_again.clear()
         # Numbers without a unit stand apart: in a log that has units, such a line was cut off before its own. So do
         # those with a wait: beside lines that have none they tell of something else, the extraction of features.
@@ -418,8 +402,6 @@ class LogReader:
         if isnan(told.took_s) and isnan(told.wait_s):  # alone: its times may stand in lines of their own behind it
             shape = "alone" if isnan(told.at_s) else "stamped"
         store = self._store(shape, kind, resolution_s=self._stamps.resolution_s)
-        if store is None:
-            return
         store.unit_known &= unit_known
         store.is_averaged |= "(train)" in line  # mmengine's
         self.content.last_step_line = self._number
@@ -430,12 +412,12 @@ class LogReader:
         if len(self.content.markers) < _MOST_MARKERS:
             self.content.markers.append(marker)
 
-    def _store(self, shape: str, kind: str = "", *, resolution_s: float) -> StepStore | None:
+    def _store(self, shape: str, kind: str = "", *, resolution_s: float) -> StepStore:
         key = shape, self._rank, kind
         store = self.content.stores.get(key)
         if store is None:
-            if len(self.content.stores) >= _MOST_STORES:
-                return None
-            store = self.content.stores[key] = StepStore(*key)
+            store = StepStore(*key)
+            if len(self.content.stores) < _MOST_STORES:
+                self.content.stores[key] = store
         store.resolution_s = min(store.resolution_s, resolution_s)
         return store

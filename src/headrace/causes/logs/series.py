@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import isnan
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 from .bars import bar_times
 from .evidence import Flags, Floats, Known, find_spans, weigh
 from .fields import Doing, Marker, Recent
-from .lines import NAN
 from .reader import COLUMNS, LogContent, StepStore
 
 FILE_STRIDE = 10**10  # line numbers of the second log start here: one axis for all
@@ -128,51 +126,37 @@ def _longest_stream(columns: dict[str, Floats], *, is_bar: bool) -> tuple[dict[s
     """Keep the longest of several streams that write by turns, and tell how many there are.
 
     Two jobs, or ranks without a name, leave a counter that jumps back and forth between two rows of numbers. A row
-    that is taken up again, time after time, behind one that begins lower is another stream; a new run goes on alone.
+    that is taken up again behind one that begins lower is another stream; a new run, or epoch, goes on alone.
     """
-    epoch = np.nan_to_num(columns["epoch"])
-    step = columns["step"] + epoch * (columns["step"].max() + 1)
+    step = columns["step"] + np.nan_to_num(columns["epoch"]) * (columns["step"].max() + 1)
     far = 0.0 if is_bar else 8.0  # ranks that keep step are joined, not told apart
-    ahead = _returns(step, far)
-    if len(ahead) < max(3.0, 0.01 * len(step)):
-        return columns, 1
     # A line every 25 steps of epochs of 36 jumps like that, too: 24, 13, 2, 27, but always by 25 if one counts on.
-    of = float(np.median(columns["of"])) or float(np.ptp(np.diff(step)))
+    of = float(np.median(columns["of"])) or float(np.ptp(np.diff(step))) if len(step) > 1 else 1.0
     on = np.round(np.diff(step) % max(of, 1.0))
-    if float((on == np.median(on)).mean()) > 0.8:
+    if (np.diff(step) >= -far).all() or float((on == np.median(on)).mean()) > 0.8:
         return columns, 1
-    usual, steps = float(np.median(ahead)), step.tolist()
+    # how far each number is from the one before it in its own row: the nearest lower one of the last four
+    gaps = [step - np.roll(step, turn) for turn in range(1, min(5, len(step)))]
+    usual = float(np.median(np.min([np.where(gap > 0, gap, np.inf) for gap in gaps], axis=0)))
     rows: list[list[int]] = []  # the records of each
     recent: list[list[int]] = []  # the one that moved last is the first
+    steps = step.tolist()
     for index, now in enumerate(steps):
-        gaps = [(now - steps[row[-1]], row) for row in recent]
-        fits = [row for gap, row in gaps if 0 <= gap <= usual] or [row for gap, row in gaps if 0 < gap <= 4 * usual]
-        if not fits:
-            rows.append([])
-        row = fits[0] if fits else rows[-1]
+        ahead = [(now - steps[row[-1]], row) for row in recent]
+        fits = [row for gap, row in ahead if 0 <= gap < 2 * usual]
+        row = next(iter(fits or (row for gap, row in ahead if -far <= gap <= 4 * usual)), [])
+        rows += [] if row else [row]
         row.append(index)
         recent = [row, *(one for one in recent if one is not row)][:_MOST_STREAMS]
     streams: list[list[int]] = []
     for row in rows:  # one behind the other: epochs, or starts, of one stream
         free = next((one for one in streams if one[-1] < row[0]), None)
         streams.append(row) if free is None else free.extend(row)
+    streams = [one for one in streams if len(one) >= max(3.0, 0.01 * len(step))]
+    if len(streams) < 2:
+        return columns, 1
     longest = max(streams, key=len)
     return {name: column[longest] for name, column in columns.items()}, len(streams)
-
-
-def _returns(step: Floats, far: float) -> list[float]:
-    """Return how far ahead a counter is each time that it returns, at once, to where it had jumped back from."""
-    ahead: list[float] = []
-    level = low = last = float(step[0])
-    for now in step.tolist():
-        if now < last - far:
-            level, low = last, now
-        elif now > level:
-            if level > low and now - last > 0.5 * (level - low):
-                ahead.append(now - level)
-            level = low = now
-        last = now
-    return ahead
 
 
 def _over(per_step: Floats, span: Floats, head: Floats, inside: Flags) -> Floats:
@@ -316,13 +300,12 @@ class LogStreams:
 def join_logs(contents: Sequence[LogContent]) -> LogStreams:
     """Return the streams of steps in some logs of one run."""
     streams = LogStreams()
-    contents = sorted(contents, key=lambda one: min(map(_begin, filter(len, one.stores.values())), default=[0.0] * 3))
+    contents = sorted(contents, key=lambda one: min(map(_place, filter(len, one.stores.values())), default=[0.0] * 3))
     for index, content in enumerate(contents):
         content.move_lines(index * FILE_STRIDE)
         streams.markers += content.markers
         streams.recent += content.recent
-        for name, value in content.settings.items():
-            streams.settings.setdefault(name, value)
+        streams.settings = content.settings | streams.settings
     shapes: dict[str, dict[tuple[str, str], list[StepStore]]] = {}
     stores = [store for content in contents for store in content.stores.values()]
     kinds = {one.kind for one in stores if one.moves} or {one.kind for one in stores}
@@ -375,7 +358,7 @@ def _bars_between(stores: dict[tuple[str, ...], StepStore]) -> list[Marker]:
             continue
         for index, (_, end, took_s) in zip(after, others, strict=True):
             took_s += found[index].took_s if index in found else 0.0
-            found[index] = Marker(Doing.EVALUATION, end, NAN, NAN, took_s)
+            found[index] = Marker(Doing.EVALUATION, end, took_s=took_s)
         del stores[store.key]
     return list(found.values())
 
@@ -388,9 +371,9 @@ def _bar_runs(store: StepStore) -> list[tuple[float, float, float]]:
     return list(zip(line[starts].tolist(), line[ends].tolist(), elapsed_s[ends].tolist(), strict=True))
 
 
-def _begin(store: StepStore) -> list[float]:
-    """Return what tells which of several logs comes first: their time, else their epoch and step."""
-    return [float(np.nan_to_num(store.column(name)[0])) for name in ("at_s", "epoch", "step")]
+def _place(store: StepStore, index: int = 0) -> list[float]:
+    """Return where a log begins, or ends: its time, epoch and step; 0 where it tells none."""
+    return [float(np.nan_to_num(store.column(name)[index])) for name in ("at_s", "epoch", "step")]
 
 
 def _steps_an_epoch(settings: dict[str, int], stores: list[StepStore]) -> int:
@@ -409,20 +392,13 @@ def _worth(series: Series) -> float:
 def _chained(stores: list[StepStore]) -> list[StepStore]:
     """Join what follows each other: parts of a log that was rotated. Others stay apart: they are ranks."""
     chains: list[StepStore] = []
-    for store in sorted(filter(len, stores), key=_begin):
-        if chains and _follows(chains[-1], store):
+    for store in sorted(filter(len, stores), key=_place):
+        end, begin = _place(chains[-1], -1) if chains else [np.inf] * 3, _place(store)
+        if (end[0] <= begin[0] + 1.0) if end[0] and begin[0] else end[1:] <= begin[1:]:
             chains[-1].take_over(store)
         else:
             chains.append(store)
     return chains
-
-
-def _follows(earlier: StepStore, later: StepStore) -> bool:
-    end, begin = earlier.column("at_s")[-1], later.column("at_s")[0]
-    if not isnan(end) and not isnan(begin):
-        return end <= begin + 1.0
-    last = np.nan_to_num([earlier.column(name)[-1] for name in ("epoch", "step")]).tolist()
-    return bool(last <= _begin(later)[1:])
 
 
 def _side_by_side(ranks: list[Series]) -> Series:
