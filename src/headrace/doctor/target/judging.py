@@ -250,7 +250,8 @@ class Judge:
             forked = self.results.get("workers_fork")
             handle = _shared(forked) if forked is not None else None
             if handle is not None and part[0].startswith(str(handle["part"])):  # one cause, which is told already
-                check = self._wrong(name, "shared_handle", result, **handle)
+                outcome = Outcome.FAIL if is_used else Outcome.WARN
+                check = self._wrong(name, "shared_handle", result, outcome=outcome, **handle)
                 return replace(check, says=_said("unpicklable", part=part[0]), finding=None)
             return self._wrong(name, "unpicklable", result, evidence=(Text(part[1], part[1]),), part=part[0])
         if not is_forked and starts and result.ending in (StageEnding.FAILED, StageEnding.HUNG):
