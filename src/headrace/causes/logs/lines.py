@@ -57,7 +57,9 @@ def read_chunks(path: str) -> Iterator[bytes]:
     name = "standard input" if path == _STDIN else path
     with ExitStack() as stack:
         try:
-            stream: _Readable = sys.stdin.buffer if path == _STDIN else stack.enter_context(_opened(path))
+            stream: _Readable = sys.stdin.buffer if path == _STDIN else _opened(path)
+            if path != _STDIN:
+                stack.callback(stream.close)
             chunk, decoder = stream.read(_CHUNK_BYTES), None
             if chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell's `>` writes
                 decoder = codecs.getincrementaldecoder("utf-16")("replace")
