@@ -89,8 +89,8 @@ MORE_SUPPLY = Text(
     "有空闲核心就加 worker，否则降低解码开销，或用更快的存储",
 )
 LESS_A_SAMPLE = Text(
-    "cheaper decoding, or data on faster storage; the number of workers adjusts itself already",
-    "降低解码开销，或把数据放到更快的存储上；worker 数已在自动调整",
+    'less to do for each sample: cheaper decoding, data on faster storage; how many workers, `tune="online"` finds out',
+    '减少每个样本的开销：降低解码开销，或把数据放到更快的存储上；worker 数由 `tune="online"` 自己找',
 )
 FREE_CORES = Text(
     "free the cores that processes outside this training take (`top` names them): a job or cores of its own keep them "

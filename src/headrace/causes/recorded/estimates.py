@@ -64,7 +64,7 @@ class Estimate:
         return {f"{self.name}_gain": self.gain, f"{self.name}_gain_error": self.error, **workers}
 
 
-def _told(name: str, said: Text, gain: float, error: float, *, workers: int = 0, **blanks: object) -> Estimate:
+def _told(name: str, said: Text, gain: float, error: float, *, workers: int = 0, **blanks: Any) -> Estimate:
     """Return the estimate that a sentence with `{gain}` tells."""
     text = said.filled(gain=with_error(gain, error), workers=workers, **blanks)
     return Estimate(name=name, gain=gain, error=error, text=text, workers=workers)
@@ -307,14 +307,12 @@ def estimate_async_checkpoint(lost_s: float, train_s: float) -> list[Estimate]:
     return [estimate] if estimate.is_shown else []
 
 
-def _faster_decode(
-    supply: Supply, share: float, said: Text, *, what: Text | str = "", most: str = ""
-) -> Estimate | None:
+def _faster_decode(supply: Supply, share: float, said: Text, **blanks: Any) -> Estimate | None:
     """Estimate what it brings if a share of every task takes half as long."""
     if share <= 0:
         return None
     gain, error = supply.gain_with(supply.factor(share * (1 - 1 / _FASTER)))
-    return _told("faster_decode", said, gain, error, share=format_share(share), what=what, most=most)
+    return _told("faster_decode", said, gain, error, share=format_share(share), **blanks)
 
 
 def _finite(error: float) -> float:
