@@ -126,37 +126,51 @@ def _longest_stream(columns: dict[str, Floats], *, is_bar: bool) -> tuple[dict[s
     """Keep the longest of several streams that write by turns, and tell how many there are.
 
     Two jobs, or ranks without a name, leave a counter that jumps back and forth between two rows of numbers. A row
-    that is taken up again behind one that begins lower is another stream; a new run, or epoch, goes on alone.
+    that is taken up again, time after time, behind one that begins lower is another stream; a new run goes on alone.
     """
-    step = columns["step"] + np.nan_to_num(columns["epoch"]) * (columns["step"].max() + 1)
+    epoch = np.nan_to_num(columns["epoch"])
+    step = columns["step"] + epoch * (columns["step"].max() + 1)
     far = 0.0 if is_bar else 8.0  # ranks that keep step are joined, not told apart
-    # A line every 25 steps of epochs of 36 jumps like that, too: 24, 13, 2, 27, but always by 25 if one counts on.
-    of = float(np.median(columns["of"])) or float(np.ptp(np.diff(step))) if len(step) > 1 else 1.0
-    on = np.round(np.diff(step) % max(of, 1.0))
-    if (np.diff(step) >= -far).all() or float((on == np.median(on)).mean()) > 0.8:
+    ahead = _returns(step, far)
+    if len(ahead) < max(3.0, 0.01 * len(step)):
         return columns, 1
-    # how far each number is from the one before it in its own row: the nearest lower one of the last four
-    gaps = [step - np.roll(step, turn) for turn in range(1, min(5, len(step)))]
-    usual = float(np.median(np.min([np.where(gap > 0, gap, np.inf) for gap in gaps], axis=0)))
+    # A line every 25 steps of epochs of 36 jumps like that, too: 24, 13, 2, 27, but always by 25 if one counts on.
+    of = float(np.median(columns["of"])) or float(np.ptp(np.diff(step)))
+    on = np.round(np.diff(step) % max(of, 1.0))
+    if float((on == np.median(on)).mean()) > 0.8:
+        return columns, 1
+    usual, steps = float(np.median(ahead)), step.tolist()
     rows: list[list[int]] = []  # the records of each
     recent: list[list[int]] = []  # the one that moved last is the first
-    steps = step.tolist()
     for index, now in enumerate(steps):
-        ahead = [(now - steps[row[-1]], row) for row in recent]
-        fits = [row for gap, row in ahead if 0 <= gap < 2 * usual]
-        row = next(iter(fits or (row for gap, row in ahead if -far <= gap <= 4 * usual)), [])
-        rows += [] if row else [row]
+        gaps = [(now - steps[row[-1]], row) for row in recent]
+        fits = [row for gap, row in gaps if 0 <= gap <= usual] or [row for gap, row in gaps if 0 < gap <= 4 * usual]
+        if not fits:
+            rows.append([])
+        row = fits[0] if fits else rows[-1]
         row.append(index)
         recent = [row, *(one for one in recent if one is not row)][:_MOST_STREAMS]
     streams: list[list[int]] = []
     for row in rows:  # one behind the other: epochs, or starts, of one stream
         free = next((one for one in streams if one[-1] < row[0]), None)
         streams.append(row) if free is None else free.extend(row)
-    streams = [one for one in streams if len(one) >= max(3.0, 0.01 * len(step))]
-    if len(streams) < 2:
-        return columns, 1
     longest = max(streams, key=len)
     return {name: column[longest] for name, column in columns.items()}, len(streams)
+
+
+def _returns(step: Floats, far: float) -> list[float]:
+    """Return how far ahead a counter is each time that it returns, at once, to where it had jumped back from."""
+    ahead: list[float] = []
+    level = low = last = float(step[0])
+    for now in step.tolist():
+        if now < last - far:
+            level, low = last, now
+        elif now > level:
+            if level > low and now - last > 0.5 * (level - low):
+                ahead.append(now - level)
+            level = low = now
+        last = now
+    return ahead
 
 
 def _over(per_step: Floats, span: Floats, head: Floats, inside: Flags) -> Floats:
