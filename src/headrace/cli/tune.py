@@ -49,7 +49,10 @@ _WHY = Text("Why:", "原因：")
 _CODE = Text("In code:", "写成代码：")
 _NOTHING = Text("Nothing was measured.", "没有测到任何结果。")
 _STOPPED = Text("interrupted: the best so far", "已中断：以下是目前最好的结果")
-_WRITTEN = Text("written to {file}, for DataLoader(dataset, profile={profile!r})", "已写入 {file}：profile={profile!r}")
+_WRITTEN = Text(
+    "written to {file}: DataLoader(dataset, profile={profile!r})",
+    "已写入 {file}：DataLoader(dataset, profile={profile!r})",
+)
 _PROBED = Text("{candidate}: {rate} samples/s", "{candidate}：{rate} 样本/秒")
 
 
@@ -209,7 +212,9 @@ def _document(report: TuneReport) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------------------ from a recording
 
-_ESTIMATE = Text("{target}: an estimate from what was recorded; nothing was run", "{target}：根据录制结果的估计")
+_ESTIMATE = Text(
+    "{target}: an estimate from what was recorded; nothing was run", "{target}：根据录制结果的估计；没有实际运行"
+)
 _LOADER = Text(
     "the loader over {loader}: a step takes {step} without its wait, and {workers:worker(s) (makes|make)} a batch in "
     "{pool}",
@@ -230,7 +235,7 @@ _NO_MORE = Text(
     "不能说增加 worker 会有用，因为它们等待的东西无法服务更多 worker（{bottleneck}）：`headrace run` 会说明什么有用",
 )
 _MEASURE_IT = Text(
-    "Next: `headrace tune path/to/file.py:name` measures it.", "下一步：`headrace tune file.py:name` 实测。"
+    "Next: `headrace tune path/to/file.py:name` measures it.", "下一步：用 `headrace tune path/to/file.py:name` 实测。"
 )
 
 

@@ -22,11 +22,20 @@ class Limit(Enum):
     """What a candidate is limited by."""
 
     ALONE = Text("one process makes them; handing them over costs more", "单进程取样；传递的开销更大")
-    WORKERS = Text("each worker adds about {each}, as far as allowed", "每个 worker 约多 {each}，直到允许的上限")
-    PROCESSORS = Text("{cores} processors, {cpu_s} of one a sample", "{cores} 个处理器，每个样本占用 {cpu_s}")
+    WORKERS = Text(
+        "each worker adds about {each} samples a second, as far as allowed",
+        "每增加一个 worker 约多 {each} 个样本/秒，直到允许的上限",
+    )
+    PROCESSORS = Text(
+        "{cores} processors, {cpu_s} of one a sample; more workers only share them",
+        "{cores} 个处理器，每个样本占用 {cpu_s}；再加 worker 只是分摊",
+    )
     LOCK = Text("threads take turns at the interpreter's lock", "线程轮流使用解释器锁（GIL）")
     STORAGE = Text("storage is worth about {depth} reads at a time", "存储大约只值 {depth} 路并发读取")
-    TURNS = Text("workers take turns at something (a lock, a disk)", "worker 在轮流使用某样东西（锁、磁盘）")
+    TURNS = Text(
+        "workers take turns at something that they share (a lock, a connection, a disk, processors that others use)",
+        "worker 在轮流使用同一个东西（锁、连接、磁盘，或被别人占用的处理器）",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

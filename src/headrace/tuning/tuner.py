@@ -230,10 +230,14 @@ _SAMPLE = Text(
     "{stored}",
     "单个样本在进程内耗时 {sample}，其中 {cpu} 在处理器上{crowded}；解释器锁（GIL）占用 {lock}{stored}",
 )
-_CROWDED = Text(", {share} waiting for one that others use", "，{share} 在等被别人占用的处理器")
+_CROWDED = Text(
+    ", {share} waiting for one that others use: on an idle machine the answer may be another",
+    "，{share} 在等被别人占用的处理器：换到空闲的机器上，答案可能不同",
+)
 _STORED = Text("; files on {storage}", "；文件位于 {storage}")
 _MEETS = Text(
-    "the cheapest for {demand} samples a second, and 5 % to spare", "满足每秒 {demand} 个样本（留 5 %）且最省"
+    "the cheapest that gives the {demand} samples a second which the training takes, with 5 % to spare",
+    "满足训练所需的每秒 {demand} 个样本（留 5 % 余量）且最省的配置",
 )
 _FALLS_SHORT = Text(
     "nothing that was tried gives the {demand} samples a second which the training takes: this comes nearest, and the "
@@ -243,14 +247,22 @@ _FALLS_SHORT = Text(
 _BETTER = Text("{gain} times what is there now", "是现有配置的 {gain} 倍")
 _LIMIT = Text("the limit, about {most} samples a second: {limit}", "上限约每秒 {most} 个样本：{limit}")
 _KEEP = Text(
-    "nothing beats what is there beyond the noise ({gain} times): keep it", "没有超出误差的提升（{gain} 倍）：不变"
+    "nothing that was tried beats what is there by more than the noise ({gain} times as fast): keep it",
+    "试过的配置都没有超出误差地胜过现有配置（{gain} 倍）：保持不变即可",
 )
-_UNSETTLED = Text("not all was tried that may be better: more --seconds", "还有可能更好的没有试过：可增大 --seconds")
+_UNSETTLED = Text(
+    "the time was up before all that may be better was tried: more --seconds may find more",
+    "时间用完，还有可能更好的配置没有试过：增大 --seconds 或许能找到更好的",
+)
 _EACH_ITS_PART = Text(
     "an IterableDataset comes whole from every worker unless its __iter__ splits by get_worker_info(): check that",
     "IterableDataset 若不在 __iter__ 里按 get_worker_info() 切分，每个 worker 都会给出全部数据：请确认",
 )
-_THREADS = Text("threads share the data set, and global random generators", "线程共用数据集和全局随机数发生器")
+_THREADS = Text(
+    "threads share one process: the data set must bear being called by several at once, and global random generators "
+    "are shared",
+    "线程共用一个进程：数据集必须能被多个线程同时调用，全局随机数发生器也是共用的",
+)
 _BESIDE = {
     "keeps_heap": Text(
         "torch's loader under `headrace run --malloc keep`: {times} times as fast",
