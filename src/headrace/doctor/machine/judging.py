@@ -29,9 +29,8 @@ _MOST_SWAP_IN = 4 * _MIB  # a second
 _SLOW = (Medium.HDD, Medium.SMB, Medium.SSHFS, Medium.OBJECT_STORE)
 _NOT_HERE = ("not_asked", "no_path", "no_gpu", "no_job")
 _WORDS = Words(__package__, "problems.toml")
-Seen: TypeAlias = tuple[
-    str, Mapping[str, object]
-]  # which problem it is, or what else is said; and what fills its blanks
+# which problem it is, or what else is said; and what fills its blanks
+Seen: TypeAlias = tuple[str, Mapping[str, object]]
 
 
 def judge(facts: MachineFacts) -> tuple[Check, ...]:
