@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,6 +74,20 @@ def test_heavy_samples_beside_quick_starts_stay_stragglers() -> None:
     tasks[heavy] = 1.2
     processes, end_s = simulate(workers=2, task_s=list(tasks), step_s=0.05)
     assert causes(explain(opening(processes, set(range(0, 200, 20))), end_s)) == ["straggler_sample"]
+
+
+@pytest.mark.parametrize("workers", [8, 16, 32])
+def test_heavy_samples_are_not_laid_to_openings_of_other_workers(workers: int) -> None:
+    """With many workers one of them opens a shard at nearly any moment, and costs the loop nothing."""
+    step_s, number = 0.4 / workers, workers * 40
+    starts = {task for task in range(number) if (task // workers + task % workers) % 4 == 0}
+    tasks = np.array([0.7 if task in starts else 0.2 for task in range(number)])
+    processes, end_s = simulate(workers=workers, task_s=list(tasks), step_s=step_s)
+    assert causes(explain(opening(processes, starts, "s"), end_s)) == []
+    for first in range(20, number, number // 10):
+        tasks[next(task for task in range(first, number) if task not in starts)] = 2 * workers * step_s + 0.6
+    processes, end_s = simulate(workers=workers, task_s=list(tasks), step_s=step_s)
+    assert causes(explain(opening(processes, starts, "s"), end_s)) == ["straggler_sample"]
 
 
 def test_waits_beside_the_starts_of_shards_are_told_too() -> None:

@@ -425,14 +425,14 @@ def _resource_evidence(verdict: DataVerdict, resources: Resources) -> Iterator[T
 # ---------------------------------------------------------------------------------------- starts of shards
 
 # A late batch at a shard's start looks like a straggler, and shards of one size look like workers in lock-step. Two
-# things decide: tasks that open a shard cover the waits for the late batches, and they take much longer than the
+# things decide: the late batches are those in whose task a shard was opened, and such tasks take much longer than the
 # others. Where every task opens one, or opening is quick, shards are not what is waited for.
 _FEWEST_STARTS = 3  # tasks that open a shard: fewer are no pattern
 _MOST_OF_TASKS = 0.5  # where more tasks than that open one, that is how samples are read
 _TIMES_LONGER = 2.0
 _LONGER_S = 0.02
 _MOST_OF_LATE = 0.6  # of the waiting for late batches
-_COVERED = 0.5  # of a wait: the loop waited at a shard's start if tasks that open one cover it
+_COVERED = 0.5  # of a wait, where batches cannot be told apart
 
 
 def find_shard_starts(
@@ -453,18 +453,16 @@ def find_shard_starts(
     if with_start_s < max(_TIMES_LONGER * without_s, without_s + _LONGER_S):
         return None
     wait_s = loader.wait_s[later]
-    starts, ends = loader.start_ns[later], loader.end_ns[later]
-    at_start = is_late & (covering(tasks[opened > 0]).between(starts, ends) >= _COVERED * np.maximum(ends - starts, 1))
+    at_start = _begin_shards(loader, tasks, opened > 0, later, is_late)
     of_late = float(wait_s[at_start].sum() / wait_s[is_late].sum())
     if at_start.sum() < _FEWEST_STARTS or of_late < _MOST_OF_LATE:
         return None
     cost = Cost(**cost_of(wait_s[at_start]))
     evidence = [
         Text(
-            "{count} late batches came while tasks that opened a shard were under way: {lost} in all, "
-            "{each}, {share} of the waiting for late batches",
-            "有 {count} 个迟到的 batch，等待期间正有任务在打开新的分片（shard）：共等 {lost}，{each}，占迟到等待的 "
-            "{share}",
+            "{count} late batches were made by tasks that opened a shard: {lost} in all, {each}, {share} of the "
+            "waiting for late batches",
+            "有 {count} 个迟到的 batch，其任务打开了新的分片（shard）：共等 {lost}，{each}，占迟到等待的 {share}",
         ).filled(share=format_share(of_late), **cost.blanks),
         Text(
             "a task that opens a shard takes {with_start} typically, one that does not {without}; "
@@ -484,7 +482,7 @@ def find_shard_starts(
 
 
 def _tasks(workers: Sequence[ProcessEvents]) -> tuple[NDArray[Any], NDArray[np.int64], list[str]]:
-    """Return all tasks, how many shards each opened, and the name of its first shard."""
+    """Return all tasks in the order of their ends, how many shards each opened, and the name of its first shard."""
     tasks, opened, names = [], [], []
     for worker in workers:
         fetches, openings = worker.of(EventKind.FETCH), worker.of(EventKind.SHARD_OPEN)
@@ -493,4 +491,29 @@ def _tasks(workers: Sequence[ProcessEvents]) -> tuple[NDArray[Any], NDArray[np.i
         tasks.append(fetches)
         opened.append(last - first)
         names += [worker.names.get(arg, "") for arg in args]
-    return np.concatenate(tasks), np.concatenate(opened), names
+    whole = np.concatenate(tasks)
+    order = np.argsort(ends_of(whole), kind="stable")
+    return whole[order], np.concatenate(opened)[order], [names[place] for place in order]
+
+
+def _begin_shards(
+    loader: LoaderWaits,
+    tasks: NDArray[Any],
+    opens: NDArray[np.bool_],
+    later: NDArray[np.bool_],
+    is_late: NDArray[np.bool_],
+) -> NDArray[np.bool_]:
+    """Return which of the late batches were made by a task that opened a shard."""
+    starts, ends, batch = loader.start_ns[later], loader.end_ns[later], loader.batch[later]
+    if loader.settings.is_ours:
+        # several tasks fill a batch: the loop waited at a shard's start if such a task covers the wait
+        covered = covering(tasks[opens]).between(starts, ends)
+        return np.asarray(is_late & (covered >= _COVERED * np.maximum(ends - starts, 1)))
+    by_batch = np.argsort(tasks["value"], kind="stable")  # of each number one task an epoch, in the order of their ends
+    numbers, task_ends = tasks["value"][by_batch], ends_of(tasks)[by_batch]
+    found = np.zeros(len(batch), bool)
+    for place in np.flatnonzero(is_late):
+        low, high = np.searchsorted(numbers, [batch[place], batch[place] + 1])
+        made = low + np.searchsorted(task_ends[low:high], ends[place], side="right") - 1  # the last before it came
+        found[place] = made >= low and bool(opens[by_batch[made]])
+    return found
