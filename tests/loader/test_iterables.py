@@ -324,12 +324,16 @@ class UsedUp(ShardByShard):
         (lambda numbers, bad: Held(zip(map(cache(partial(read, bad=bad)), numbers), numbers, strict=False)), None),
         (lambda numbers, bad: itertools.chain(Going(numbers, bad)), 39),
         (lambda numbers, bad: UsedUp(numbers, bad), 35),
+        (lambda numbers, bad: Backwards(numbers, bad), 39),
         (lambda numbers, bad: itertools.starmap(read, [(number, bad) for number in numbers]), 39),
         (lambda numbers, bad: itertools.accumulate(Going(numbers, bad)), 39),
         (lambda numbers, bad: map(abs, reversed(Looked(numbers, bad))), None),
         (lambda numbers, bad: map(partial(read, bad=bad), reversed(Looked(numbers, set()))), 39),
         (lambda numbers, bad: map(sum_group, itertools.groupby(Going(numbers, bad), by_seven)), None),
-        (lambda numbers, bad: map(partial(sum_group, bad=bad), itertools.groupby(numbers, by_seven)), 5),
+        (lambda numbers, bad: map(partial(sum_group, bad=bad), itertools.groupby(numbers, by_seven)), None),
+        (lambda numbers, bad: map(partial(sum_group, bad=bad), itertools.groupby(numbers)), 39),
+        (lambda numbers, bad: Held(zip(itertools.islice(numbers, 40), numbers, strict=True), bad), 39),
+        (lambda numbers, bad: map(max, enumerate(Streamed(numbers, bad))), None),
     ],
     ids=[
         "pairwise",
@@ -357,12 +361,16 @@ class UsedUp(ShardByShard):
         "zip in a class, cached",
         "chain",
         "used up",
+        "used up backwards",
         "starmap",
         "accumulate",
         "reversed",
         "behind reversed",
         "groupby",
+        "behind groupby with a function",
         "behind groupby",
+        "around islice",
+        "file of the user's own",
     ],
 )
 def test_what_itertools_lose_with_an_error_is_an_error(make: Any, num_left: int | None) -> None:
@@ -380,6 +388,26 @@ def by_seven(number: int) -> int:
 
 def sum_group(group: tuple[int, Iterator[int]], bad: Collection[int] = ()) -> int:
     return sum([read(number, {*bad}) for number in group[1]])
+
+
+class Backwards(Going):
+    """Holds what it has used up before."""
+
+    def __init__(self, numbers: range, bad: set[int]) -> None:
+        super().__init__(numbers, bad)
+        self.order = reversed(tuple(numbers))
+        self.numbers = iter(sorted(self.order))
+
+
+class Streamed(io.RawIOBase):
+    """Lines that come over a connection, which fails now and then."""
+
+    def __init__(self, numbers: range, bad: set[int]) -> None:
+        super().__init__()
+        self.numbers, self.bad = iter(numbers), bad
+
+    def __next__(self) -> Any:
+        return read(next(self.numbers), self.bad)
 
 
 class Looked:

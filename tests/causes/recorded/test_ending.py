@@ -145,11 +145,23 @@ OF_A_DECODER = """  File "/home/me/train.py", line 11, in __getitem__
 zlib.error: Error -3 while decompressing data: incorrect data check"""
 
 
+# what comes out of `next`, too, and is no sample's fault
+_IN_NEXT = '  File "/site-packages/torch/utils/data/dataloader.py", line 1000, in __next__\n'
+OF_FILES = f"{_IN_NEXT}OSError: [Errno 24] Too many open files"
+OF_A_KILL = f"{_IN_NEXT}RuntimeError: DataLoader worker (pid 20) is killed by signal: Killed. "
+
+
 @pytest.mark.parametrize(
-    ("text", "in_next", "cause"), [(BAD_CRC, 0, Cause.CORRUPT_SAMPLE), (OF_A_DECODER, 1, Cause.UNKNOWN)]
+    ("text", "in_next", "cause"),
+    [
+        (BAD_CRC, 0, Cause.CORRUPT_SAMPLE),
+        (OF_A_DECODER, 1, Cause.UNKNOWN),
+        (OF_FILES, 1, Cause.FD_LIMIT),
+        (OF_A_KILL, 1, Cause.WORKER_LOST),
+    ],
 )
 @pytest.mark.parametrize("worker_number", [0, 1])
-def test_a_damaged_sample_is_named_by_the_batch_that_raised(
+def test_a_damaged_sample_is_named_by_the_batch_that_raised_and_no_other_failure_is(
     worker_number: int, text: str, in_next: int, cause: Cause
 ) -> None:
     def events(pid: int, *rows: tuple[int, int, EventKind, int, int]) -> np.ndarray:  # type: ignore[type-arg]
@@ -190,8 +202,11 @@ def test_a_damaged_sample_is_named_by_the_batch_that_raised(
     ]
     (finding,) = find_ending([trainer, *workers], 0, 1)
     assert finding.cause is cause
-    assert finding.figures["sample_index"] == 40 + worker_number
-    assert f"sample {40 + worker_number} " in finding.evidence[0].en
+    if cause in {Cause.CORRUPT_SAMPLE, Cause.UNKNOWN}:
+        assert finding.figures["sample_index"] == 40 + worker_number
+        assert f"sample {40 + worker_number} " in finding.evidence[0].en
+    else:
+        assert "sample_index" not in finding.figures
 
 
 def test_what_asks_slurm_is_for_its_jobs_alone() -> None:

@@ -64,10 +64,12 @@ def find_ending(
         own = [text for _, text in sorted(texts) if text]
         first = next((text for text in own if not _ECHO.search(text.splitlines()[-1])), own[0] if own else "")
         findings.insert(0, raised_finding(first) or exit_finding(exit_code, after_s))
-    # what a `next` raised was raised by a sample, by whatever name: decoders have their own errors
+    # decoders have their own errors: what a `next` raised and no message tells of, a sample raised, or its collation
     in_next = any((one.of(EventKind.EXCEPTION)["value"] > 0).any() for one in processes)
+    in_sample = in_next and exit_code < _SIGNALLED and not any("collate" in text for _, text in texts)
     for place, finding in enumerate(findings):
-        is_of_sample = finding.cause is Cause.CORRUPT_SAMPLE or (in_next and place == 0 and exit_code < _SIGNALLED)
+        is_raised = in_sample and place == 0 and finding.cause is Cause.UNKNOWN
+        is_of_sample = finding.cause is Cause.CORRUPT_SAMPLE or is_raised
         if is_of_sample and (index := _find_bad_sample(processes)) is not None:
             said = Text("it is sample {index} of the data set", "是数据集的第 {index} 号样本（索引）")
             figures, evidence = {**finding.figures, "sample_index": float(index)}, finding.evidence

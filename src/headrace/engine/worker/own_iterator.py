@@ -23,7 +23,7 @@ from .workbench import Workbench
 _log = logging.getLogger(__name__)
 
 # what lets go of its iterator when that raises
-_ENDED_BY_ERRORS = (itertools.islice, itertools.pairwise, getattr(itertools, "batched", ()), reversed)
+_ENDED_BY_ERRORS = (itertools.islice, itertools.pairwise, getattr(itertools, "batched", ()))
 # what goes on after an error with a part of a row, a number or a group that belongs to another one
 _SHIFTED_BY_ERRORS = (zip, enumerate, itertools.compress, itertools.groupby, itertools.zip_longest)
 
@@ -132,10 +132,10 @@ def cannot_go_on(holder: object, error: Exception) -> bool:
     they are fine where nothing that they ask can fail. A text file loses what it had read with bytes that are no text.
     """
     codes = ended_generators(error)
-    return _is_ended_chain(holder) or any(
+    return _is_ended(holder) or any(
         (isinstance(one, GeneratorType) and one.gi_frame is None and one.gi_code in codes)
         or (isinstance(one, _ENDED_BY_ERRORS) and not _asked_by(one))
-        or (_may_be_shifted(one) and not all(map(_never_fails, _asked_by(one))))
+        or (_may_be_shifted(one) and (_calls(one) or not all(map(_never_fails, _asked_by(one)))))
         or (isinstance(one, io.TextIOWrapper) and isinstance(error, UnicodeDecodeError))
         for one in reachable(holder)
     )
@@ -145,13 +145,20 @@ def _may_be_shifted(iterator: object) -> bool:
     return isinstance(iterator, _SHIFTED_BY_ERRORS) or (isinstance(iterator, map) and len(_asked_by(iterator)) > 1)
 
 
+def _calls(iterator: object) -> bool:
+    """Whether a `groupby` has a function, which may fail in the middle of a group."""
+    # its own type is among what it refers to since Python 3.12
+    referents = gc.get_referents(iterator) if isinstance(iterator, itertools.groupby) else []
+    return any(callable(one) and one is not type(iterator) for one in referents)
+
+
 def _never_fails(iterator: object) -> bool:
-    """Whether an iterator is one over a container, or a file, or made of such without any function."""
+    """Whether an iterator is one over a container, or a file of Python's own, or made of such without any function."""
     kind = type(iterator)
-    if isinstance(iterator, (itertools.count, itertools.repeat, io.IOBase)):
+    if kind in (itertools.count, itertools.repeat) or kind.__module__ == "_io":
         return True
     if isinstance(iterator, (*_SHIFTED_BY_ERRORS, *_ENDED_BY_ERRORS, itertools.chain)):
-        return not any(map(callable, gc.get_referents(iterator))) and all(map(_never_fails, _asked_by(iterator)))
+        return not _calls(iterator) and all(map(_never_fails, _asked_by(iterator)))
     # `iterator` asks a sequence that need be none of Python's own, `callable_iterator` a function
     is_over_container = kind.__module__ == "builtins" and kind.__name__.endswith("iterator")
     return is_over_container and kind.__name__ not in ("iterator", "callable_iterator")
@@ -161,10 +168,13 @@ def _is_of_c(iterator: object) -> bool:
     return type(iterator).__module__ in ("builtins", "itertools") and not isinstance(iterator, GeneratorType)
 
 
-def _is_ended_chain(iterator: object) -> bool:
-    """Whether what gives a `chain` its iterables has failed, as `map(open, paths)` may; not inside of a class."""
+def _is_ended(iterator: object) -> bool:
+    """Whether what gives a `chain` its iterables has failed, as `map(open, paths)` may, or an item of a `reversed`.
+
+    Not inside of a class: there it may have been used up before.
+    """
     asked = _asked_by(iterator) if _is_of_c(iterator) else []
-    return any(map(_is_ended_chain, asked)) if asked else isinstance(iterator, itertools.chain)
+    return any(map(_is_ended, asked)) if asked else isinstance(iterator, (itertools.chain, reversed))
 
 
 def _asked_by(iterator: object) -> list[object]:
