@@ -55,6 +55,17 @@ def test_storage_serves_so_many_reads_at_a_time() -> None:
     assert model(disk).limit(Candidate(num_workers=16))[0] is Limit.STORAGE
 
 
+def test_workers_that_take_turns_are_seen_by_what_more_of_them_did_not_bring() -> None:
+    assert model(WAITING).take_turns({Candidate(num_workers=4): 95.0, Candidate(num_workers=16): 98.0})
+    assert not model(WAITING).take_turns({Candidate(num_workers=4): 95.0})
+
+
+@given(st.floats(0.3, 3.0))
+def test_samples_that_are_slower_in_workers_do_not_take_turns(factor: float) -> None:
+    tried = (Candidate(num_workers=2), Candidate(num_workers=16))
+    assert not model(WAITING).take_turns({one: factor * model(WAITING).per_s(one) for one in tried})
+
+
 @given(st.floats(1e-6, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(1, 64))
 def test_more_workers_are_never_said_to_bring_less(sample_s: float, share: float, lock: float, cores: float) -> None:
     said = model(Service(sample_s=sample_s, cpu_s=share * sample_s, lock_share=lock), cores)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from headrace.model import Text
 
+_SHORTFALL = 0.8  # of what more workers should bring: below, they take turns at something
 _LADDER = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 
@@ -113,6 +114,11 @@ class Service:
 
     def per_s(self, candidate: Candidate) -> float:
         return self.limit(candidate)[1]
+
+    def take_turns(self, measured: Mapping[Candidate, float]) -> bool:
+        """Whether more workers brought less than in proportion to what is said of them: they share something else."""
+        pairs = itertools.combinations(sorted((self.per_s(one), per_s) for one, per_s in measured.items()), 2)
+        return any(more < _SHORTFALL * less * said_more / said_less for (said_less, less), (said_more, more) in pairs)
 
 
 def worker_counts(most: int) -> tuple[int, ...]:

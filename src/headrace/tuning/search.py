@@ -126,8 +126,8 @@ def next_step(problem: Problem, results: Sequence[ProbeOutcome]) -> Probe | Tune
         num_left = sum(_ROUNDS_SWEPT - rate.count for rate in rates.values())
         stretch_s = max(_SHORTEST_S, left_s / num_left - start_s)
     # what takes long to import leaves no time, and to make samples in-process is no answer to how many workers
-    is_alone = not any(one.candidate.num_workers for one in results)
-    must_try = is_alone or (problem.is_sweep and not rates[wanted].count)
+    is_first = wanted.num_workers > 0 and not any(one.candidate.num_workers for one in results)
+    must_try = answer.candidate is None or is_first or (problem.is_sweep and not rates[wanted].count)
     return Probe(wanted, stretch_s) if must_try or start_s + stretch_s <= left_s else answer
 
 

@@ -20,7 +20,6 @@ _OWN_BATCH = 8  # of a data set without a loader
 _SERVICE_S = 0.8
 _CROWDED_FROM = 0.1  # of a sample's time
 _FEWEST_AHEAD = 2  # batches: one that is filled beside one that is full
-_SHORTFALL = 0.8  # of what is said of one: below, workers take turns at something that no single sample shows
 _MOST_WORKERS = 16  # unless told, or twice the processors if that is more
 
 
@@ -80,10 +79,11 @@ class TuneReport:
             lock=format_share(service.lock_share),
             stored=_STORED.filled(storage=service.storage) if service.storage else nothing,
         )
-        if not answer.meets_demand:
-            like = (one for one in answer.rates if one.family == chosen.family)
+        # that workers would bring less is said where some were tried, or the search has ruled them out
+        if not answer.meets_demand and (chosen.num_workers or answer.is_settled):
+            like = {one: rate for one, (rate, _) in answer.rates.items() if one.family == chosen.family}
             limit, per_s = service.limit(max(like, key=lambda one: one.num_workers))  # what is in the way of more
-            if answer.samples_per_s < _SHORTFALL * per_s:
+            if answer.samples_per_s < per_s and service.take_turns(like):
                 limit, per_s = Limit.TURNS, answer.samples_per_s
             why = limit.value.filled(
                 each=three_digits(answer.samples_per_s / max(1, chosen.num_workers)),
