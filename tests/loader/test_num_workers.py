@@ -162,6 +162,20 @@ def test_auto_stays_in_a_process_that_may_have_no_children() -> None:
         assert pool.apply(_loaded_by_auto) == ([*range(40)], "in-process: a daemonic process may have no workers")
 
 
+def _refused_by_auto(**settings: Any) -> str:
+    try:
+        list(headrace.DataLoader([*range(40)], num_workers="auto", **settings))  # type: ignore[arg-type]
+    except NotSupported as error:
+        return error.what
+    return ""
+
+
+@pytest.mark.parametrize("settings", [{"timeout": 5}, {"worker_init_fn": abs}])
+def test_auto_is_refused_in_such_a_process_for_what_needs_workers(settings: dict[str, Any]) -> None:
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert "need workers" in pool.apply(_refused_by_auto, kwds=settings)
+
+
 def test_auto_is_refused_for_what_torchs_own_loader_runs() -> None:
     with pytest.raises(NotSupported, match="a data pipe runs in torch's own loader"):
         headrace.DataLoader(torch_data.datapipes.map.SequenceWrapper(range(60)), num_workers="auto")

@@ -188,7 +188,7 @@ def run_quick(args: argparse.Namespace, terminal: Terminal) -> int:
     with terminal.progress(_DOING.filled(target=args.target)):
         results = run_stages(_settings(args), is_quick=True)
     checks = [check for check in Judge(args.target, results).checks() if check.name in results]
-    failed = [check for check in checks if check.finding is not None][:1]
+    failed = next((check for check in checks if check.finding is not None), None)
     if args.json:
         forms = {"sample": "sample", "batch": "loader"}
         document = {name: results[key].facts.get("form", []) for name, key in forms.items() if key in results}
@@ -196,8 +196,8 @@ def run_quick(args: argparse.Namespace, terminal: Terminal) -> int:
     else:
         terminal.parts(_lines(args.target, results))
         next_step = _NEXT.filled(what=_WITH_WORKERS.filled(target=args.target))
-        terminal.parts(_failure(failed, results[failed[0].name]) if failed else ("", next_step))
-    return EXIT_FINDINGS if failed else EXIT_OK
+        terminal.parts(_failure(failed, results[failed.name]) if failed is not None else ("", next_step))
+    return EXIT_FINDINGS if failed is not None else EXIT_OK
 
 
 def _lines(target: str, results: Mapping[str, StageResult]) -> Iterator[Part]:
@@ -232,12 +232,17 @@ def _times(results: Mapping[str, StageResult]) -> Iterator[tuple[str, float]]:
         yield "collate", batch.facts["collate_s"]
 
 
-def _failure(failed: Sequence[Check], result: StageResult) -> Iterator[Part]:
+def _failure(check: Check, result: StageResult) -> Iterator[Part]:
     from headrace.knowledge import look_up, render_text
 
-    bad = result.facts.get("bad") or [result.error]
-    if traceback := bad[0].get("traceback") or result.said:
+    finding, bad = check.finding, result.facts.get("bad") or [result.error]
+    assert finding is not None
+    traceback = bad[0].get("traceback") or result.said
+    yield from ("", line(printable(say(check.says)), "bold red"))
+    if traceback:
         yield from ("", printable(traceback.strip()))
+    else:
+        yield from (f"  - {printable(say(text))}" for text in finding.evidence if text != check.says)
     if found := look_up(traceback):
         yield from ("", line(_MEANS, "bold"), render_text(found[:1], spoken()))
-    yield from (part for part in _findings(failed) if "headrace quick" not in str(part))
+    yield from ("", *(f"- {say(text)}" for text in finding.fix if "headrace quick" not in text.en))

@@ -81,7 +81,8 @@ _NOT = Text(
     "用 torch 的加载器放不下：{bytes} / 可用 {free}，/dev/shm 需要 {shm}。",
 )
 _NEXT_OWN = Text(
-    "Next: headrace.DataLoader takes {bytes}; or a row that fits.", "下一步：headrace.DataLoader 只占 {bytes}。"
+    "Next: headrace.DataLoader takes {bytes}; or a row that fits.",
+    "下一步：headrace.DataLoader 只占 {bytes}；或选表中放得下的一行。",
 )
 _NEXT = Text("Next: `headrace tune` measures what it brings.", "下一步：用 `headrace tune` 实测它能带来什么。")
 _MEASURING = Text("measuring {target}", "正在测量 {target}")

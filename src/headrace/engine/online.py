@@ -96,7 +96,8 @@ class OnlineTuner:
         done, busy_s, seen = 0.0, 0.0, [0.0, 0.0, 0.0]
         for worker, now in self._work().items():
             before = self._work_before.get(worker, (0, 0))
-            grown = [max(0, a - b) for a, b in zip(now, before, strict=False)]  # less: another one has its number
+            is_new = now[0] < before[0]  # another one has its number
+            grown = [max(0, a - b) for a, b in zip(now, (0,) * len(now) if is_new else before, strict=False)]
             done, busy_s = done + grown[0], busy_s + grown[1]
             if len(grown) == 4:
                 seen = [a + b for a, b in zip(seen, grown[1:], strict=True)]

@@ -177,6 +177,11 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         if is_pipe or self.assign == "fixed":
             return super()._get_iterator()
         if self._is_chosen and multiprocessing.current_process().daemon:
+            if self.timeout or self.worker_init_fn is not None:
+                raise NotSupported(
+                    "timeout= and worker_init_fn= need workers, and a daemonic process may have none",
+                    next_step="leave them out, or load in a process that is no daemon",
+                )
             self._decide(0, "in-process: a daemonic process may have no workers")
         if self.num_workers == 0:
             guards = self._condemned.is_active and not self._is_iterable

@@ -3,6 +3,7 @@
 from typing import Any
 
 from headrace.doctor import Check
+from headrace.doctor.checks import Outcome
 from headrace.doctor.target import Judge, StageResult
 from headrace.doctor.target.stages import StageEnding
 from headrace.model import Text
@@ -45,6 +46,23 @@ def test_spawn_is_advised_after_a_deadlock_only_where_it_works() -> None:
     assert neither.problem == "fork_deadlock"
     assert fixes(neither).startswith("start no threads before the workers")
     assert "fail as well" in fixes(neither)
+
+
+def test_what_ends_another_loader_than_torchs_is_not_laid_to_the_data_set() -> None:
+    found = {"workers_fork": done(**BATCHES, cuda="", handles=[], kept=[], moved=[], copied=[], by_worker=[[1], [2]])}
+    for what, outcome in (("headrace", Outcome.SKIP), ("in_process", Outcome.SKIP), ("torch", Outcome.FAIL)):
+        died = StageResult(
+            ending=StageEnding.DIED, seconds=3.0, in_hand={"what": what}, death=Text("was killed", "被杀死")
+        )
+        assert judged(**found, benchmark=died)["benchmark"].outcome is outcome
+
+
+def test_a_sample_that_fails_beside_a_slow_worker_init_fn_is_told_as_that() -> None:
+    error = {"name": "KeyError", "said": "KeyError: 7", "traceback": "in __getitem__\nKeyError: 7"}
+    failed = StageResult(
+        ending=StageEnding.FAILED, seconds=1.0, facts={"error": error}, in_hand={"samples": ["7", "worker_init_fn"]}
+    )
+    assert judged(workers_fork=failed)["workers_fork"].problem == "sample_fails"
 
 
 def test_a_key_that_is_missing_is_not_told_as_different_shapes() -> None:

@@ -122,7 +122,7 @@ def _ask_libraries() -> Libraries:
     try:
         asked = subprocess.run(command, capture_output=True, check=False, text=True, timeout=_IMPORT_S, env=environ)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Libraries(error=str(error))
+        return Libraries(error=str(error), asked_s=time.monotonic() - began)
     told: dict[str, int] = {}
     for line in asked.stdout.splitlines():
         told |= json.loads(line) if line.startswith("{") else {}

@@ -21,7 +21,7 @@ from typing import Any
 
 _MOST_PARTS = 20_000  # that are looked at: a list of a million paths holds no handle that its first thousands do not
 _MOST_ITEMS = 256  # of one container
-_LARGE, _LOOKED_AT, _MOST_OBJECTS = 10_000, 1000, 1_000_000  # items of a container; of those, how many; and behind them
+_LARGE, _LOOKED_AT, _MOST_OBJECTS = 10_000, 1000, 1000  # items of a container; of those, how many; and behind each
 _PAGE = 4096
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _CLOSED = (ModuleType, type, BuiltinFunctionType)
@@ -207,9 +207,10 @@ def _bytes_of_objects(container: Any) -> int:
     looked_at = list(itertools.islice(items, 0, None, len(container) // _LOOKED_AT))
     seen, size = {id(container)}, 0
     for at, item in enumerate(looked_at):
-        todo = list(item) if isinstance(container, dict) else [item]
-        while todo and len(seen) < _MOST_OBJECTS:
-            one = todo.pop()
+        todo = deque(item if isinstance(container, dict) else [item])
+        most = len(seen) + _MOST_OBJECTS  # the nearest ones: an item may point back to all that there is
+        while todo and len(seen) < most:
+            one = todo.popleft()
             if id(one) not in seen and not isinstance(one, (*_CLOSED, FunctionType)):
                 seen.add(id(one))
                 size += min(sys.getsizeof(one), _PAGE) if 2 * at >= len(looked_at) else 0

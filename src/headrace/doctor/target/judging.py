@@ -146,7 +146,7 @@ class Judge:
                 hang, otherwise = result.hang or Text("", ""), hangs
                 evidence = (_said("where", hang=hang), _said("when", at=at))
                 blanks = {**blanks, "said": blanks["said"] or at, "hang": hang}
-        elif INIT_FN in result.in_hand.get("samples", ()):
+        elif INIT_FN in result.in_hand.get("samples", ()) and "._init_fn(worker)" in result.error.get("traceback", ""):
             otherwise = "init_fn_fails"
         return self._wrong(name, named or otherwise, result, evidence=evidence, **blanks)
 
@@ -269,7 +269,7 @@ class Judge:
         rates = {kind: three_digits(rate) for kind, rate in result.facts.get("rates", {}).items()}
         if result.is_done:
             return self._passed(name, result, _said("rates", count=result.facts["num_workers"], **rates))
-        if result.ending is not StageEnding.HUNG and "torch" not in rates:
+        if result.ending is not StageEnding.HUNG and result.in_hand.get("what") == "torch":
             return self._broken(name, result, otherwise="sample_fails", hangs="")
         says = _said("unmeasured", said=_first_line(result.error.get("said", "")) or _in_hand(result))
         return WORDS.check(name, Outcome.SKIP, says, seconds=result.seconds)

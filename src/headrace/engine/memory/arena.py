@@ -52,9 +52,8 @@ class Arena:
         os.ftruncate(fd.fd, size)
         try:
             return cls(fd, size)
-        except (
-            OSError
-        ):  # a loop that ended with an error may leave its loader's addresses to the next garbage collection
+        except OSError:
+            # a loop that ended with an error may leave its loader's addresses to the next garbage collection
             gc.collect()
             return cls(fd, size)
 
