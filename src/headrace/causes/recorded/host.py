@@ -105,7 +105,7 @@ _LOST_TO = {
     HostLoss.CORES: Text(
         "hardly a core is idle ({idle_cores} of them), and the training thread waits for one for {no_core_share} of "
         "the time: {workers:worker(s)} and it share what there is",
-        "几乎没有空闲核心（{idle_cores} 个），训练线程有 {no_core_share} 的时间在等核心：{workers} 个 worker 在与它争抢",
+        "几乎没有空闲核心（{idle_cores} 个），训练线程有 {no_core_share} 的时间在等核心：{workers} 个 worker 与它争抢",
     ),
     HostLoss.LOCK: Text(
         "for {locked_share} of the time the training thread stands still outside of all waits that are timed: other "
