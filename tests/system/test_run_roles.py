@@ -88,6 +88,11 @@ def run(tmp_path: Path, text: str) -> tuple[str, dict[str, Any]]:
     return done.stderr, document(tmp_path / "run")
 
 
+def _own_causes(found: dict[str, Any]) -> list[str]:
+    """The causes in the script itself; a busy machine's cores that are taken, and its slow steps, are told too."""
+    return [one["cause"] for one in found["findings"] if one["cause"] not in ("cpu_contended", "unknown")]
+
+
 def test_the_model_inside_the_one_that_is_trained_is_evaluated_and_a_loader_made_anew_is_one(tmp_path: Path) -> None:
     said, found = run(tmp_path, _NESTED)
     seen = {(row["role"], row["num_made"], row["passes"], row["batches"]) for row in found["loaders"]}
@@ -100,7 +105,7 @@ def test_the_model_inside_the_one_that_is_trained_is_evaluated_and_a_loader_made
     assert "train.py:" in said.partition("\nloaders\n")[2]
     rows = {row["activity"]: row for row in found["times"]}
     assert rows["evaluation"]["count"] == 3
-    assert [one["cause"] for one in found["findings"]] == ["evaluation"]
+    assert _own_causes(found) == ["evaluation"]
     assert found["figures"]["steps"] == 72
 
 
@@ -112,7 +117,8 @@ def test_a_loop_without_a_loader_has_its_table(tmp_path: Path) -> None:
     assert rows["between_steps"]["seconds"] >= 58 * 0.01
     assert "between steps: data made by the loop itself, or other Python" in said
     assert 'headrace.phase("data")' in said
-    assert found["verdict"] == "unknown"
+    assert _own_causes(found) == []
+    assert found["verdict"] in ("unknown", "elsewhere", "stuttering")  # the last two on a busy machine
 
 
 def test_who_takes_one_batch_of_each_pass_is_told_to_keep_the_iterator(tmp_path: Path) -> None:
