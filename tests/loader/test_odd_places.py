@@ -152,8 +152,9 @@ def _nested(samples: list[int]) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
-def test_strided_nested_tensors() -> None:
-    batches = list(DataLoader(Numbers(), batch_size=8, num_workers=1, collate_fn=_nested))
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_strided_nested_tensors(num_workers: int) -> None:
+    batches = list(DataLoader(Numbers(), batch_size=8, num_workers=num_workers, collate_fn=_nested))
     assert all(batch.is_nested for batch in batches)
     assert [int(t[0]) for batch in batches for t in batch.unbind()] == list(range(40))
 

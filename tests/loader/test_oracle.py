@@ -315,6 +315,16 @@ def test_every_layout_of_its_own_collation(kind: str, layout: str) -> None:
     check(Case(kind=kind, layout=layout, collation="gather", size=40, batch_size=6, num_workers=2))
 
 
+class WithoutRows:
+    """A batch that one can only go through."""
+
+    def __init__(self, *keys: int) -> None:
+        self._keys = keys
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._keys)
+
+
 def given_batches(batches: Iterable[Any]) -> list[Any]:
     """What both loaders make of batches of indices, as a list of each."""
     found = []
@@ -335,8 +345,9 @@ def given_batches(batches: Iterable[Any]) -> list[Any]:
         [{"a": 1}.keys() and {5: "five", 6: "six"}],
         [[-1, -2], [3]],
         [[2**70], [1, 2]],
+        [[1, 2], WithoutRows(5, 6), [7, 8]],
     ],
-    ids=["tuples", "tensors", "arrays", "ranges", "sets", "dicts", "negative", "beyond 64 bits"],
+    ids=["tuples", "tensors", "arrays", "ranges", "sets", "dicts", "negative", "beyond 64 bits", "without rows"],
 )
 def test_batches_of_indices_of_any_type(batches: Any) -> None:
     theirs, ours = given_batches(batches)

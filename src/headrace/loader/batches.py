@@ -33,7 +33,7 @@ def _stack(batch: Any, *, collate_fn_map: Any = None) -> Any:
 def count_rows(batch: Any, *, otherwise: int) -> int:
     """The length of a collated batch, from its first tensor."""
     first = _first_leaf(batch)
-    return len(first) if isinstance(first, torch.Tensor) and first.dim() else otherwise
+    return first.size(0) if isinstance(first, torch.Tensor) and first.dim() else otherwise
 
 
 def is_pinned(batch: Any) -> bool:

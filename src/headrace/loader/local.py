@@ -34,7 +34,7 @@ from headrace.model import (
     record_stages,
     stages_of,
 )
-from headrace.order import EpochOrder
+from headrace.order import EpochOrder, with_rows
 
 from .batches import pin_batch
 from .reading import Reading
@@ -183,6 +183,7 @@ def local_batches(
     Each comes as a function that fetches it, and out of no generator: an exception there would end the epoch.
     """
     is_batched = loader._auto_collation
+    indices = with_rows(indices) if is_batched else indices
     fetcher = LocalFetcher(
         named_samples(loader.dataset),
         loader.collate_fn,

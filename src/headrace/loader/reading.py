@@ -15,6 +15,7 @@ import torch.utils.data as torch_data
 
 from headrace.engine import Ending, lies_in_dev_shm, signals_later, usable_processors
 from headrace.model import format_bytes, is_from_signal
+from headrace.order import with_rows
 from headrace.storage.media import starting_depth
 from headrace.storage.reading import BlockReader, Extent, ReaderSettings, cached_share, source_installed
 
@@ -179,7 +180,7 @@ class Reading:
         """Pass on what the sampler gives, and tell the reader of it some batches before."""
         self.reader.passed(self._next_seq - 1)  # nothing that was planned so far will be needed
         self._first_seq, self._num_delivered = self._next_seq, 0
-        return _Followed(indices, self._tell, most=self._window)
+        return _Followed(with_rows(indices) if self._is_batched else indices, self._tell, most=self._window)
 
     def _tell(self, batch: Any) -> int:
         seq = self._next_seq

@@ -2,13 +2,13 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headrace.errors import InternalError
 from headrace.model import Count, EpochAccount
-from headrace.order import EpochOrder, PlannedBatch
+from headrace.order import EpochOrder, PlannedBatch, with_rows
 
 from ..memory import Head
 from ..pool import Pool
@@ -76,6 +76,8 @@ class EpochPlan:
         done = self.progress
         self.progress = Progress(done.epoch + 1, total_batches=done.total_batches, total_samples=done.total_samples)
         self._words[Head.RUN] = self.run
+        if self._plan.is_batched:
+            indices = with_rows(indices)
         self._indices = indices if self.replay is None else map(self._remember, indices)
         self.is_exhausted = self.is_torn = False
         self._taken, self._in_flight, self._left, self._again = None, {}, deque(), deque()
@@ -131,8 +133,6 @@ class EpochPlan:
         num_rows, progress = 1, self.progress
         if self._plan.is_batched:
             num_rows = len(indices)
-            if type(indices) is not list and isinstance(indices, (Set, Mapping)):
-                indices = list(indices)  # it has an order, but no rows to point at
         elif planned is not None:
             (indices,) = indices
         position = planned.first_position if planned is not None else progress.position
