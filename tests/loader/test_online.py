@@ -215,3 +215,18 @@ def test_what_cannot_be_tuned_is_refused(settings: dict[str, Any], reason: str) 
 def test_other_ways_to_tune_are_not_known() -> None:
     with pytest.raises(ValueError, match="there is 'online'"):
         DataLoader(Slow(), tune="offline")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_a_resize_while_workers_are_being_started_leaves_as_many_as_it_says(backend: str) -> None:
+    loader = DataLoader(Slow(), batch_size=2, num_workers=4, tune="online", backend=backend)
+    batches = iter(loader)
+    while not any(one.lever is Lever.WORKERS for one in loader.stats().adjustments):
+        next(batches)
+    (*_, told) = loader.stats().adjustments
+    loader.resize(num_workers=told.after)
+    for _ in range(10):
+        next(batches)
+        if loader.stats().adjustments[-1] != told:
+            break
+        assert batches._feed.pool.num_workers <= told.after

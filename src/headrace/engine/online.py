@@ -170,8 +170,9 @@ class OnlineTuner:
     def _start_one(self) -> None:
         """Start one, and soon another: a fork of a large process takes a while, and the loop's batch may be ready."""
         pool, began = self._pool, time.perf_counter()
-        count = self._target - pool.num_workers if pool.plan.in_threads else 1  # threads share one process
-        if not pool.grow(count, is_spare=True):
+        missing = self._target - pool.num_workers  # none where resize() has started as many meanwhile
+        count = missing if pool.plan.in_threads else 1  # threads share one process
+        if missing > 0 and not pool.grow(count, is_spare=True):
             self._target = self._most_workers = pool.num_workers  # there may be no more processes
         if pool.num_workers >= self._target or self._guard.pressure.level is not Level.NONE:
             self._target, self._began_at, self.has_moved = 0, 0.0, True
