@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -131,3 +132,30 @@ def test_fixed_assignment_is_torchs() -> None:
         DataLoader(Where(), num_workers=2, assign="fixed", on_error="quarantine")
     with pytest.raises(ValueError, match="assign='round'"):
         DataLoader(Where(), num_workers=2, assign="round")
+
+
+class Unmade:
+    """A proxy of what is made when it is asked for, and here cannot be made yet."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        raise LookupError("asked for outside of a request")
+
+
+class Referring(Augmented):
+    """Refers to what is gone, as what was made with a trainer may, and to what is not made yet."""
+
+    def __init__(self, transforms: list[Transform]) -> None:
+        self.parents = [weakref.proxy(Transform(None)), Unmade()]
+        super().__init__(transforms)
+
+
+@pytest.mark.parametrize("num_workers", [1, 0])
+def test_what_a_data_set_refers_to_need_not_be_there(num_workers: int) -> None:
+    def drawn() -> list[Any]:
+        torch.manual_seed(5)
+        made = Referring([Transform(np.random.default_rng(7))])
+        return [batch[0].tolist() for batch in DataLoader(made, 8, num_workers=num_workers, on_error="quarantine")]
+
+    assert drawn() == drawn()
+    assert len(drawn()) == 12

@@ -160,10 +160,18 @@ def reachable(holder: object) -> Iterator[Any]:
             inside = gc.get_referents(one)
         with contextlib.suppress(RuntimeError):  # another thread changes it meanwhile
             for part in islice(inside, _MOST_PARTS):
-                is_known = id(part) in seen or isinstance(part, (type, ModuleType, FrameType, TracebackType))
-                if not is_known and (gc.is_tracked(part) or type(part).__name__ == "Generator"):  # torch's are not
+                is_new = id(part) not in seen and (gc.is_tracked(part) or type(part).__name__ == "Generator")
+                if is_new and not _is_closed(part):  # torch's generators are not tracked
                     seen.add(id(part))
                     todo.append(part)
+
+
+def _is_closed(part: object) -> bool:
+    """Whether nothing of a data set lies behind something: a module, or a proxy of what is gone or not made yet."""
+    try:
+        return isinstance(part, (type, ModuleType, FrameType, TracebackType))
+    except Exception:  # it asks what it stands for
+        return True
 
 
 class SampleSeeds:
