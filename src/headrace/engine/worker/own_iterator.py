@@ -159,9 +159,11 @@ def _never_fails(iterator: object) -> bool:
         return True
     if isinstance(iterator, (*_SHIFTED_BY_ERRORS, *_ENDED_BY_ERRORS, itertools.chain)):
         return not _calls(iterator) and all(map(_never_fails, _asked_by(iterator)))
-    # `iterator` asks a sequence that need be none of Python's own, `callable_iterator` a function
-    is_over_container = kind.__module__ == "builtins" and kind.__name__.endswith("iterator")
-    return is_over_container and kind.__name__ not in ("iterator", "callable_iterator")
+    if kind.__module__ != "builtins" or kind.__name__ == "callable_iterator":
+        return False
+    if kind.__name__ == "iterator":  # over any sequence, which may be of the user's own
+        return all(type(one).__module__ == "numpy" for one in gc.get_referents(iterator))
+    return kind.__name__.endswith("iterator")
 
 
 def _is_of_c(iterator: object) -> bool:
