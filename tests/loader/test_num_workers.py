@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import multiprocessing
 import os
@@ -152,14 +153,19 @@ def test_auto_keeps_a_worker_for_what_only_workers_do(asked: dict[str, Any]) -> 
     assert (loader.num_workers, stats.num_workers_reason) == (1, f"1, which {next(iter(asked))}= needs")
 
 
-def _loaded_by_auto() -> tuple[list[int], str]:
+def _loaded_by_auto() -> tuple[list[int], str, str]:
+    told = io.StringIO()
+    logging.basicConfig(stream=told, level=logging.INFO, force=True)
     loader = headrace.DataLoader(Numbers(40, cost_s=0.01), 4, num_workers="auto")
-    return [number for batch in loader for number in batch.tolist()], loader.stats().num_workers_reason
+    got = [number for _ in range(2) for batch in loader for number in batch.tolist()]
+    return got, loader.stats().num_workers_reason, told.getvalue()
 
 
 def test_auto_stays_in_a_process_that_may_have_no_children() -> None:
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        assert pool.apply(_loaded_by_auto) == ([*range(40)], "in-process: a daemonic process may have no workers")
+        got, reason, told = pool.apply(_loaded_by_auto)
+    assert (got, reason) == ([*range(40), *range(40)], "in-process: a daemonic process may have no workers")
+    assert told.count('num_workers="auto" chose in-process: a daemonic process') == 1
 
 
 def _refused_by_auto(**settings: Any) -> str:

@@ -2,6 +2,7 @@
 
 import errno
 import inspect
+import logging
 import multiprocessing
 import os
 import resource
@@ -23,6 +24,8 @@ from .profiles import with_profile
 from .reading import MOST_DEPTH
 from .snapshot import empty_stats, len_or_none, say_once
 from .workers import WorkersIterator
+
+_log = logging.getLogger(__name__)
 
 _T_co = TypeVar("_T_co", covariant=True)
 _BACKENDS = ("auto", "process", "thread")
@@ -176,13 +179,14 @@ class DataLoader(torch_data.DataLoader[_T_co]):
             say_once("data pipes run in torch's own loader: Headrace does not speed them up")
         if is_pipe or self.assign == "fixed":
             return super()._get_iterator()
-        if self._is_chosen and multiprocessing.current_process().daemon:
+        if self._is_chosen and self.num_workers and multiprocessing.current_process().daemon:
             if self.timeout or self.worker_init_fn is not None:
                 raise NotSupported(
                     "timeout= and worker_init_fn= need workers, and a daemonic process may have none",
                     next_step="leave them out, or load in a process that is no daemon",
                 )
             self._decide(0, "in-process: a daemonic process may have no workers")
+            _log.info('%s: num_workers="auto" chose %s', self, self._workers_reason)
         if self.num_workers == 0:
             guards = self._condemned.is_active and not self._is_iterable
             return SeededLocalIterator(self) if self._is_chosen or guards else LocalIterator(self)
