@@ -3,6 +3,7 @@
 import functools
 import sqlite3
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +107,20 @@ def test_objects_are_copied_by_a_fork_and_arrays_are_not() -> None:
     assert size == pytest.approx(200_000 * (56 + 62 + 28), rel=0.5)
     assert same_size < 4 << 20
     assert copied_by_fork(Holder(array=value.array, few=many[:9_000]), "d") == []
+
+
+class Unmade:
+    """A proxy of what is made when it is asked for, and here cannot be made yet."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        raise LookupError("asked for outside of a request")
+
+
+def test_what_a_part_refers_to_need_not_be_there(tmp_path: Path) -> None:
+    (tmp_path / "open").touch()
+    with open(tmp_path / "open", "rb") as file:
+        value = Holder(gone=weakref.proxy(Holder()), unmade=Unmade(), items=[Unmade()] * 20_000, file=file)
+        assert [one.name for one in find_handles(value, "d")] == ["d.file"]
+        assert [name for _, name, _ in copied_by_fork(value, "d")] == ["d.items"]
+        assert find_unpicklable(value, "d") is not None

@@ -56,9 +56,17 @@ def parts_of(value: Any, name: str) -> Iterator[tuple[str, Any]]:
             return
         yield todo[at]
         for part, inner in _inside(*todo[at]):
-            if id(inner) not in seen and not isinstance(inner, _PLAIN):
+            if id(inner) not in seen and not _is_plain(inner):
                 seen.add(id(inner))
                 todo.append((part, inner))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether nothing is to be found inside: a number, say, or a proxy of what is gone or not made yet."""
+    try:
+        return isinstance(value, _PLAIN)
+    except Exception:  # it asks what it stands for
+        return True
 
 
 def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -211,7 +219,7 @@ def _bytes_of_objects(container: Any) -> int:
         most = len(seen) + _MOST_OBJECTS  # the nearest ones: an item may point back to all that there is
         while todo and len(seen) < most:
             one = todo.popleft()
-            if id(one) not in seen and not isinstance(one, (*_CLOSED, FunctionType)):
+            if id(one) not in seen and not issubclass(type(one), (*_CLOSED, FunctionType)):
                 seen.add(id(one))
                 size += min(sys.getsizeof(one), _PAGE) if 2 * at >= len(looked_at) else 0
                 todo += gc.get_referents(one)
