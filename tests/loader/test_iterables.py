@@ -624,6 +624,14 @@ def _lines(numbers: range, bad: set[int]) -> Iterator[int]:
     return map(int, csv_column(io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")))
 
 
+def _records(numbers: range, bad: set[int]) -> Iterator[int]:
+    """A field that is too long has more lines, which look like records."""
+    longest = csv.field_size_limit()
+    texts = ['"' + "x" * longest + '\n77,x\nend"' if number in bad else "x" for number in numbers]
+    lines = [f"{number},{text}\n" for number, text in zip(numbers, texts, strict=True)]
+    return map(int, csv_column(io.StringIO("".join(lines))))
+
+
 def csv_column(lines: Iterator[str]) -> Iterator[str]:
     return map(operator.itemgetter(0), csv.reader(lines))
 
@@ -656,13 +664,14 @@ class Listed(Iterator[int]):
     ("make", "is_lost"),
     [
         (_lines, True),
+        (_records, True),
         (Listed, True),
         (partial(Listed, is_torn=True), True),
         (_read_each, False),
         (lambda numbers, bad: map(operator.itemgetter(1), enumerate(_read_each(numbers, bad))), True),
         (lambda numbers, bad: itertools.compress(_read_each(numbers, bad), itertools.repeat(1)), True),
     ],
-    ids=["text file", "beside a list", "list", "bytes", "enumerate", "compress"],
+    ids=["text file", "CSV with a long field", "beside a list", "list", "bytes", "enumerate", "compress"],
 )
 def test_what_counts_or_reads_on_past_an_error_is_refused(make: Any, is_lost: bool) -> None:
     loader = DataLoader(Rows(make, {3}), None, on_error="quarantine", num_workers=0)

@@ -1,5 +1,6 @@
 """An iterable data set in a worker: the samples of its own iterator, one after the other, and where it stands."""
 
+import csv
 import gc
 import inspect
 import io
@@ -26,6 +27,8 @@ _log = logging.getLogger(__name__)
 _ENDED_BY_ERRORS = (itertools.islice, itertools.pairwise, getattr(itertools, "batched", ()))
 # what goes on after an error with a part of a row, a number or a group that belongs to another one
 _SHIFTED_BY_ERRORS = (zip, enumerate, itertools.compress, itertools.groupby, itertools.zip_longest)
+# what loses the lines that it had read, or goes on inside of a record, after an error of its own
+_TORN_BY_ERRORS = ((io.TextIOWrapper, UnicodeDecodeError), (type(csv.reader(())), csv.Error))
 
 
 class Steps:
@@ -100,8 +103,8 @@ class Steps:
     def _lost_rest(self, failed: Exception) -> NotSupported:
         return NotSupported(
             f"{self._whose} ended with the error of one sample: a generator or islice (pairwise, batched, reversed, "
-            "zip, enumerate, groupby, chain of what fails, a text file with bytes that are no text) cannot go on after "
-            "an exception: what it had yet to give is lost, or would come shifted",
+            "zip, enumerate, groupby, chain of what fails, a text file with bytes that are no text, a CSV reader) "
+            "cannot go on after an exception: what it had yet to give is lost, or would come shifted",
             error=describe_error(failed),
             came_before=f"{Count(self.taken):sample(s)}",
             next_step="catch the exception inside of it and continue with the next sample, or write the "
@@ -129,14 +132,15 @@ def cannot_go_on(holder: object, error: Exception) -> bool:
 
     A generator that an exception has left has ended, and some of `itertools` likewise; one that was made for a single
     sample, such as the inside of `sum(...)`, is gone with its sample. A `zip` and its like go on with a part of a row:
-    they are fine where nothing that they ask can fail. A text file loses what it had read with bytes that are no text.
+    they are fine where nothing that they ask can fail. A text file loses what it had read with bytes that are no text,
+    and a CSV reader goes on with the next line of a record that it refused.
     """
     codes = ended_generators(error)
     return _is_ended(holder) or any(
         (isinstance(one, GeneratorType) and one.gi_frame is None and one.gi_code in codes)
         or (isinstance(one, _ENDED_BY_ERRORS) and not _asked_by(one))
         or (_may_be_shifted(one) and (_calls(one) or not all(map(_never_fails, _asked_by(one)))))
-        or (isinstance(one, io.TextIOWrapper) and isinstance(error, UnicodeDecodeError))
+        or any(isinstance(one, kind) and isinstance(error, own) for kind, own in _TORN_BY_ERRORS)
         for one in reachable(holder)
     )
 
