@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 import zipfile
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,19 @@ def test_deaths_change_nothing_about_the_epoch(tmp_path: Path, backend: str, col
 def test_deaths_under_other_start_methods(tmp_path: Path, start_method: str) -> None:
     dataset = Faulty(24, {5: "kill"}, once_in=tmp_path)
     assert run(DataLoader(dataset, 4, num_workers=2, multiprocessing_context=start_method)) == list(range(24))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_end_of_the_fork_server(backend: str, caplog: pytest.LogCaptureFixture) -> None:
+    options = {"backend": backend, "num_workers": 2, "multiprocessing_context": "forkserver"}
+    given = []
+    for batch in DataLoader(Faulty(200, {}), 5, **options):
+        given += keys_of(batch)
+        if len(given) == 30:
+            os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    assert given == list(range(200))
+    assert "the fork server has ended" in caplog.text  # and not that a data set left the process
+    assert "ended itself" not in caplog.text
 
 
 def test_shuffled_epochs_stay_as_the_seed_says(tmp_path: Path) -> None:

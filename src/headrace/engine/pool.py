@@ -45,11 +45,14 @@ class _Host:
     process: Any
     workers: tuple[int, ...]
     stacks: StackFile
+    pidfd: int = -1  # of a fork server's child, whose sentinel tells of the server's end as well
 
     def is_gone(self, timeout_s: float = 0) -> bool:
         """Whether the process has ended: its sentinel tells, where a script reaped it; or the kernel, where a process
         that it left behind holds the sentinel open.
         """
+        if self.pidfd >= 0:
+            return bool(wait_for([self.pidfd], timeout_s))
         deadline = time.monotonic() + timeout_s
         while not wait_for([self.process.sentinel], max(0.0, min(0.05, deadline - time.monotonic()))):
             if not self.process.is_alive():
@@ -58,9 +61,27 @@ class _Host:
                 return False
         return True
 
+    def end_left_alone(self) -> bool:
+        """End a process whose fork server is gone: it lives, though its sentinel denies it. False: it has ended.
+
+        Nobody could say any more how it ends, and who takes its place takes its number.
+        """
+        if self.pidfd < 0 or self.is_gone():
+            return False
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        self.is_gone(GRACE_S)
+        return True
+
+    def close_files(self) -> None:
+        self.stacks.close()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
     def close(self) -> int | None:
         """Let go of a process that has ended; returns its exit code, None where somebody else reaped it."""
-        self.stacks.close()
+        self.close_files()
         deadline = time.monotonic() + 1.0
         while (code := self.process.exitcode) is None and time.monotonic() < deadline:
             try:
@@ -214,6 +235,9 @@ class Pool:
         for worker in workers:
             self.pipes.started(worker)
         host = _Host(process, workers, stacks)
+        if plan.context.get_start_method() == "forkserver":
+            with contextlib.suppress(OSError, AttributeError):  # it has ended; a kernel without them
+                host.pidfd = os.pidfd_open(process.pid)
         self._hosts.append(host)
         self._sentinels[process.sentinel] = host
         self._poller.register(process.sentinel, select.POLLIN)
@@ -307,8 +331,11 @@ class Pool:
         del self._sentinels[host.process.sentinel]
         self._hosts.remove(host)
         ended = {w for w in host.workers if self.board.words[Board.record_at(w) + Record.STATE] == ENDED}
-        pid, crash = host.process.pid, tuple(str(frame) for frame in host.stacks.crash())
+        pid, crash, is_left = host.process.pid, tuple(str(f) for f in host.stacks.crash()), host.end_left_alone()
         code = host.close()
+        if is_left:
+            _log.warning("the fork server has ended: worker process %d, which it can no longer tell of, was ended", pid)
+            code = None
         is_done = code in (None, 0) and len(ended) == len(host.workers)  # a worker says so as the last thing it does
         if is_done and self._recycled >= ended:
             self._recycled -= ended
@@ -349,7 +376,7 @@ class Pool:
         for host in [*self._hosts, *self._undead]:
             if host.is_gone():
                 host.close()
-            host.stacks.close()
+            host.close_files()
         self._left = self.processes
         self._hosts.clear()
         self._undead.clear()
