@@ -16,17 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import UnusableInput
-from headrace.model import (
-    EventKind,
-    Text,
-    feed_mode,
-    feeds_random,
-    format_seconds,
-    profile_name,
-)
+from headrace.model import EventKind, Text, feed_mode, feeds_random, format_seconds, profile_name
 
 from .arguments import Commands, add_command, add_language, check_output, whole
-from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal
+from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, say
 
 if TYPE_CHECKING:
     from headrace.launch import Ended
@@ -71,7 +64,7 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "changes the training: throw its weights away"
     )
     add("--replay", action="store_true", help=replay)
-    add("--replay-steps", type=_steps, metavar="N", help="the same, for N steps (at least 16)")
+    add("--replay-steps", type=whole(16), metavar="N", help="the same, for N steps (at least 16)")
     feed = "let our workers feed the script's torch DataLoaders, where its batches stay the same (or HEADRACE_FEED=1)"
     add("--feed", action="store_const", const="1", help=feed)
     measure = "the same after a stretch with torch's workers: the waits of both are shown (or HEADRACE_FEED=measure)"
@@ -93,12 +86,6 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add("command", nargs=argparse.REMAINDER, help="a script and its arguments, or -- and any command")
 
 
-def _steps(text: str) -> int:
-    if not text.isdigit() or int(text) < 16:
-        raise argparse.ArgumentTypeError(f"a number of steps, 16 or more, not {text!r}")
-    return int(text)
-
-
 def misplaced(words: Sequence[str], unknown: Sequence[str]) -> UnusableInput:
     """Return the error that says where options of the script belong, which stand before its name."""
     at = words.index(unknown[0])
@@ -113,16 +100,15 @@ def misplaced(words: Sequence[str], unknown: Sequence[str]) -> UnusableInput:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.launch import command_of, new_run_directory, run_recorded
 
-    language = args.lang
     if args.json == "-":
         raise UnusableInput("--json - would write into the script's stdout", next_step="--json why.json, a file")
     if args.report:
-        return _report_on(args, terminal, language)
+        return _report_on(args, terminal)
     command, name = command_of(args.command, module=args.module)
     directory = Path(args.out) if args.out else new_run_directory(name)
     if args.json and directory.resolve() not in Path(args.json).resolve().parents:  # which is made when it starts
         check_output(args.json)
-    display = Display(terminal, language) if args.live else None
+    display = Display(terminal) if args.live else None
     replay_steps = args.replay_steps or (_REPLAY_STEPS if args.replay else 0)
     if replay_steps:  # also with -q: it changes the training, and nobody should learn of that later
         changes = Text(
@@ -131,7 +117,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             f"--replay 会改变这次训练：16 步之后，有 {replay_steps} 步用的是已经见过的 batch。"
             "这次运行只用来看数字，不要保留它的权重",
         )
-        terminal.aside(f"headrace: {changes.of(language)}")
+        terminal.aside(f"headrace: {say(changes)}")
     feed = args.feed or ("1" if args.feed_random and not feed_mode() else feed_mode())
     _check_feed(feed, replay_steps, args.profile)
     environment = {
@@ -150,7 +136,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             tick=display.tick if display is not None else load_report,
         )
     try:
-        _report(args, terminal, directory, ended, language)
+        _report(args, terminal, directory, ended)
     except Exception as error:  # whatever happens to the report, the script's end is what counts
         failed = Text(
             f"the report failed: {error}; the recording is in {directory}",
@@ -158,7 +144,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         )
         with suppress(OSError):  # stderr may be what cannot be written
             traceback.print_exc()
-            terminal.warn(failed.of(language))
+            terminal.warn(failed)
     return ended.end_likewise()
 
 
@@ -189,19 +175,17 @@ _FILES = Text("--files max: {hard} open files, {soft} before", "--files max：�
 
 def _gains(args: argparse.Namespace, terminal: Terminal) -> dict[str, str]:
     """Return what is set for the script, each told: what was not asked for is not set."""
-    found, told = {}, []
+    found = {}
     if args.malloc == "keep":
         found["HEADRACE_MALLOC"] = "keep"
-        told.append(_KEPT)
+        terminal.warn(_KEPT)
     if args.worker_threads:
         found["HEADRACE_WORKER_THREADS"] = str(args.worker_threads)
-        told.append(_THREADS.filled(threads=args.worker_threads))
+        terminal.warn(_THREADS.filled(threads=args.worker_threads))
     if args.files:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # of this process, and of all that it starts
-        told.append(_FILES.filled(soft=str(soft), hard=str(hard)))
-    for text in told:
-        terminal.warn(text.of(args.lang))
+        terminal.warn(_FILES.filled(soft=str(soft), hard=str(hard)))
     return found
 
 
@@ -214,7 +198,7 @@ def load_report() -> None:
         from headrace.causes import recorded  # noqa: F401
 
 
-def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended: Ended, language: str) -> None:
+def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended: Ended) -> None:
     """Report on the run that has just ended, on stderr: stdout is the script's."""
     from headrace.reports import findings_json, findings_text, headline_of
     from headrace.signals.recording import read_run
@@ -225,31 +209,31 @@ def _report(args: argparse.Namespace, terminal: Terminal, directory: Path, ended
             "this run trained on cached batches for some steps: throw its weights away",
             "这次运行有若干步用的是缓存 batch：它的权重请丢弃",
         )
-        terminal.aside(f"headrace: {changed.of(language)}")
+        terminal.aside(f"headrace: {say(changed)}")
     findings = _explain(directory, recording, ended.exit_code)
     if ended.problem:
         early = Text(f"the recording ended early: {ended.problem}", f"录制提前结束：{ended.problem}")
         findings = replace(findings, limits=(*findings.limits, early))
-    document = findings_json(findings, language=language) + "\n"
+    document = findings_json(findings, language=args.lang) + "\n"
     for path in filter(None, (directory / "findings.json", args.json)):
         try:
             Path(path).write_text(document, encoding="utf-8")
         except OSError as error:
             problem = Text(f"cannot write {path}: {error.strerror}", f"无法写入 {path}：{error.strerror}")
-            terminal.aside(f"headrace: {problem.of(language)}")
+            terminal.aside(f"headrace: {say(problem)}")
     sys.stdout.flush()
     if terminal.verbosity < 0:
-        terminal.aside(f"headrace: {headline_of(findings, language)} ({directory})")
+        terminal.aside(f"headrace: {headline_of(findings, args.lang)} ({directory})")
         return
     duration, code = format_seconds(ended.duration_s), ended.exit_code
     title = Text(f"headrace run: {duration}, exit code {code}", f"headrace run：{duration}，退出码 {code}")
-    terminal.aside(f"\n{title.of(language)}")
+    terminal.aside(f"\n{say(title)}")
     more = f"headrace run --report {directory} -v"
-    terminal.aside(findings_text(findings, language=language, is_verbose=terminal.verbosity > 0, more=more))
-    terminal.aside(Text(f"recorded in {directory}", f"录制保存在 {directory}").of(language))
+    terminal.aside(findings_text(findings, language=args.lang, is_verbose=terminal.verbosity > 0, more=more))
+    terminal.aside(say(Text(f"recorded in {directory}", f"录制保存在 {directory}")))
 
 
-def _report_on(args: argparse.Namespace, terminal: Terminal, language: str) -> int:
+def _report_on(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read a run directory and print its report: the result of this command, so it goes to stdout."""
     from headrace.reports import findings_json, findings_text, headline_of
     from headrace.signals.recording import read_run
@@ -266,9 +250,9 @@ def _report_on(args: argparse.Namespace, terminal: Terminal, language: str) -> i
         raise UnusableInput(f"{directory} holds no recording", problems=problems, next_step="headrace run train.py")
     findings = _explain(directory, recording, recording.facts.shell_code)
     if args.json:
-        Path(args.json).write_text(findings_json(findings, language=language) + "\n", encoding="utf-8")
+        Path(args.json).write_text(findings_json(findings, language=args.lang) + "\n", encoding="utf-8")
     if terminal.verbosity < 0:
-        terminal.document(headline_of(findings, language))
+        terminal.document(headline_of(findings, args.lang))
     else:
         duration = format_seconds((recording.end_ns - recording.facts.start_monotonic_ns) / 1e9)
         ending = _ending(recording.facts)
@@ -276,8 +260,8 @@ def _report_on(args: argparse.Namespace, terminal: Terminal, language: str) -> i
             f"headrace run: the recording in {directory}: {duration}, {ending.en}",
             f"headrace run：{directory} 里的录制：{duration}，{ending.zh}",
         )
-        terminal.document(title.of(language))
-        terminal.result(findings_text(findings, language=language, is_verbose=terminal.verbosity > 0))
+        terminal.document(title)
+        terminal.result(findings_text(findings, language=args.lang, is_verbose=terminal.verbosity > 0))
     return EXIT_FINDINGS if findings.findings else EXIT_OK
 
 
@@ -306,10 +290,10 @@ def _ending(facts: RunFacts) -> Text:
 class Display:
     """What `--live` shows: a line at the bottom of a terminal, or one now and then."""
 
-    def __init__(self, terminal: Terminal, language: str) -> None:
+    def __init__(self, terminal: Terminal) -> None:
         from headrace.launch import LiveTally
 
-        self._language, self._tally = language, LiveTally()
+        self._tally = LiveTally()
         self._started_s = time.monotonic()
         self._next_line_s = self._started_s + _LINE_EVERY_S
         self._line = StatusLine(2) if StatusLine.fits(2) else None
@@ -317,7 +301,7 @@ class Display:
             no_line = Text(
                 "stderr is no terminal: --live writes a line every 5 s", "stderr 不是终端：--live 改为每 5 秒输出一行"
             )
-            terminal.warn(no_line.of(language))
+            terminal.warn(no_line)
 
     def close(self) -> None:
         if self._line is not None:
@@ -331,8 +315,7 @@ class Display:
         now = time.monotonic()
         if self._line is None and now < self._next_line_s:
             return
-        colon = "：" if self._language == "zh" else ": "
-        said = f"headrace: {format_seconds(now - self._started_s)}{colon}{self._tally.said(now).of(self._language)}"
+        said = f"headrace: {format_seconds(now - self._started_s)}{say(Text(': ', '：'))}{say(self._tally.said(now))}"
         if self._line is not None:
             self._line.show(said)
         else:
