@@ -198,3 +198,19 @@ def test_a_png_whose_pixels_end_early_is_an_error() -> None:
         data += chunk(b"IDAT", packed) + chunk(b"IEND", b"")
         with pytest.raises(DecodeError, match=r"half\.png"):
             codecs.png(data, name="half.png")
+
+
+def test_a_png_ends_at_its_end_and_keeps_its_transparency() -> None:
+    palette = Image.fromarray(photo(20, 30)).quantize(4)
+    buffer = io.BytesIO()
+    palette.save(buffer, "PNG", transparency=bytes([0, 100, 200, 255]))
+    data = buffer.getvalue()
+    whole = codecs.png(data, mode="unchanged")
+    assert whole.shape == (20, 30, 4)
+    assert np.array_equal(codecs.png(data + b"what a camera adds", mode="unchanged"), whole)
+    at = data.index(b"tRNS")
+    for place in range(at - 4, at + 12):  # libpng drops a chunk that it doubts, and all would be opaque
+        broken = bytearray(data)
+        broken[place] ^= 1
+        with pytest.raises(DecodeError):
+            codecs.png(bytes(broken), mode="unchanged")

@@ -31,6 +31,7 @@ _BARE = {0x01, *range(0xD0, 0xD8)}  # markers without a length
 # each scan of a progressive picture runs over all of it: a few kilobytes of scans can keep a decoder busy for minutes
 _MOST_SCANS = 256
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PNG_HEAD = struct.Struct(">16x2L2B")  # width, height, bits, kind of colour
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 
 
@@ -125,7 +126,7 @@ def png(
     with Source(data, name) as source:
         encoded = source.borrow(0, source.size)
         with stage("png decode") as timed:
-            size_there = _check_chunks(source, encoded, max_bytes)
+            size_there = _read_size(source, encoded, max_bytes)
             pixels = _decode_png(source, encoded, size_there, mode)
             timed.nbytes = pixels.nbytes
         wanted = _Finish(size=size, layout=layout, region=region)
@@ -254,30 +255,19 @@ def _orientation(body: bytes) -> int:
 # ------------------------------------------------------------------ PNG
 
 
-def _check_chunks(source: Source, data: memoryview, max_bytes: int) -> tuple[int, int]:
-    """Return height and width, once every chunk is checked and the pixels can be all there: libpng passes over both."""
-    if bytes(data[:8]) != _PNG_SIGNATURE:
-        raise source.damaged("not a PNG", first_bytes=bytes(data[:8]).hex(" "))
-    crc32 = find_inflater().crc32
-    at, packed, kind, header = 8, 0, b"", b""
-    while kind != b"IEND":
-        if at + 12 > len(data):
-            raise source.damaged("the PNG is cut short", offset=at)
-        length, kind = int.from_bytes(data[at : at + 4], "big"), bytes(data[at + 4 : at + 8])
-        if at + 12 + length > len(data):
-            raise source.damaged("the PNG is cut short inside a chunk", offset=at, chunk=kind, length=length)
-        if crc32(data[at + 4 : at + 8 + length]) != int.from_bytes(data[at + 8 + length : at + 12 + length], "big"):
-            raise source.damaged("damaged PNG: a chunk's CRC is wrong", offset=at, chunk=kind, length=length)
-        if not header:
-            if kind != b"IHDR" or length != 13:
-                raise source.damaged("damaged PNG: it does not begin with its header", offset=8, chunk=kind)
-            header = bytes(data[at + 8 : at + 8 + length])
-        elif kind == b"IDAT":
-            packed += length
-        at += 12 + length
-    width, height, depth, color, *_ = struct.unpack(">2L5B", header)
+def _read_size(source: Source, data: memoryview, max_bytes: int) -> tuple[int, int]:
+    """Return height and width, once all chunks are checked and the pixels can be there: libpng drops what it doubts."""
+    if bytes(data[:8]) != _PNG_SIGNATURE or bytes(data[12:16]) != b"IHDR" or len(data) < _PNG_HEAD.size:
+        raise source.damaged("not a PNG, or cut short in its header", first_bytes=bytes(data[:16]).hex(" "))
+    at, kind, crc32 = 8, b"", find_inflater().crc32
+    while kind != b"IEND":  # behind it anything may follow
+        kind, end = bytes(data[at + 4 : at + 8]), at + 8 + int.from_bytes(data[at : at + 4], "big")
+        if end + 4 > len(data) or crc32(data[at + 4 : end]) != int.from_bytes(data[end : end + 4], "big"):
+            raise source.damaged("damaged PNG: a chunk is cut short, or its CRC is wrong", offset=at, chunk=kind)
+        at = end + 4
+    width, height, depth, color = _PNG_HEAD.unpack_from(data)
     unpacked = height * ((width * _PNG_CHANNELS.get(color, 4) * depth + 7) // 8)
-    source.check_claim(unpacked, held=packed, ratio=DEFLATE_RATIO, max_bytes=max_bytes, what="the picture")
+    source.check_claim(unpacked, held=source.size, ratio=DEFLATE_RATIO, max_bytes=max_bytes, what="the picture")
     return height, width
 
 
