@@ -3,7 +3,6 @@
 import math
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,15 +17,6 @@ from .source import DEFLATE_RATIO, MAX_BYTES, Data, Source, load_library
 
 _GZIP = b"\x1f\x8b"
 _SIZES = (348, 540)  # of the headers of versions 1 and 2, in their first four bytes
-
-
-@dataclass(frozen=True)
-class _Stored:
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    slope: float
-    intercept: float
-    offset: int
 
 
 def nifti(
@@ -72,10 +62,10 @@ def is_nifti(start: bytes) -> bool:
 
 def nifti_stored(source: Source, max_bytes: int, *, keeps: bool) -> tuple[Array, tuple[float, float]]:
     """Return the stored voxels, in memory of their own if the caller keeps them, with slope and intercept."""
-    header = _stored(source, _read_header(source))
-    size = math.prod(header.shape) * header.dtype.itemsize
+    shape, dtype, scaling, offset = _stored(source, _read_header(source))
+    size = math.prod(shape) * dtype.itemsize
     if bytes(source.read(0, 2)) == _GZIP:
-        total = header.offset + size
+        total = offset + size
         source.check_claim(total, held=source.size, ratio=DEFLATE_RATIO, max_bytes=max_bytes, what="the volume")
         packed = source.borrow(0, source.size)
         buffer = result_memory(total) if keeps else scratch("unpacked", total)
@@ -83,11 +73,11 @@ def nifti_stored(source: Source, max_bytes: int, *, keeps: bool) -> tuple[Array,
             find_inflater().gunzip(packed, buffer)
         except BadStream as error:
             raise source.damaged(str(error)) from None
-        held = buffer.data[header.offset :]
+        held = buffer.data[offset:]
     else:
         source.check_claim(size, held=source.size, max_bytes=max_bytes, what="the volume")
-        held = (source.read if keeps else source.borrow)(header.offset, size)
-    return as_array(held, header.dtype, header.shape, is_fortran=True), (header.slope, header.intercept)
+        held = (source.read if keeps else source.borrow)(offset, size)
+    return as_array(held, dtype, shape, is_fortran=True), scaling
 
 
 def _read_header(source: Source) -> Any:
@@ -108,8 +98,8 @@ def _read_header(source: Source) -> Any:
     raise source.damaged("not a NIfTI file: its header has no known size", first_bytes=start[:4].hex(" "))
 
 
-def _stored(source: Source, header: Any) -> _Stored:
-    """Check what a header says of the voxels: nibabel takes damaged ones for what they say."""
+def _stored(source: Source, header: Any) -> tuple[tuple[int, ...], np.dtype[Any], tuple[float, float], int]:
+    """Shape, dtype, slope with intercept, and place of the voxels, checked: nibabel takes damaged ones as they are."""
     magic, dims = header["magic"].item(), header["dim"].tolist()
     if not magic.startswith((b"n+1", b"n+2")):
         if magic.startswith((b"ni1", b"ni2")):
@@ -128,4 +118,4 @@ def _stored(source: Source, header: Any) -> _Stored:
         raise source.damaged(f"the NIfTI header makes no sense: {error}", dim=dims) from None
     if min(shape) < 0 or not dtype.itemsize or not header.sizeof_hdr <= offset <= 2**40:
         raise source.damaged("the NIfTI header makes no sense", dim=dims, dtype=dtype, vox_offset=offset)
-    return _Stored(shape, dtype, 1.0 if slope is None else slope, 0.0 if intercept is None else intercept, offset)
+    return shape, dtype, (1.0 if slope is None else slope, 0.0 if intercept is None else intercept), offset
