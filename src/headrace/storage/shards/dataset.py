@@ -5,6 +5,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from itertools import chain, islice
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -15,7 +16,7 @@ from headrace.errors import NotSupported, ShardDamaged, UnusableInput
 
 from ..reading import Extent, close_files, has_source
 from .index_file import HAS_DATA_CRC, ShardIndex
-from .indexing import Indexed, ensure_index, ensure_indexes
+from .indexing import Indexed, ensure_index
 from .pairing import PairingLike, find_pairing
 from .sample_reading import Sample, SampleReader, layouts_of
 from .survey import UnpairedMember, count_unpaired, list_unpaired
@@ -23,6 +24,7 @@ from .tar_walk import DamagedPlace
 
 _log = logging.getLogger(__name__)
 
+_BUILDERS = 8  # shards indexed at once: most of it is waiting for the disk
 _MOST_OPEN = 64  # indexes mapped at once by a process: each holds a file descriptor
 _TINY_BYTES = 16 << 10  # samples below this cost less to read together than one by one
 _MOST_SAID = 20  # lines about damage in a log; the rest is in `damage`
@@ -119,12 +121,15 @@ class Shards:
     def _indexed(self) -> list[_Shard]:
         if self._shards is None:
             close_files()  # a shard that was replaced under its name would be read from the old file
-            found = ensure_indexes(self.paths, self._pairing, index_dir=self._index_dir, with_data=self._verify)
-            shards = [self._look_into(indexed) for indexed in found]
+            with ThreadPoolExecutor(_BUILDERS, "headrace-index") as pool:
+                shards = list(map(self._look_into, pool.map(self._index, self.paths)))
             self._ends = np.cumsum([shard.num_samples for shard in shards], dtype=np.int64)
             self._shards = shards
             _tell(shards)
         return self._shards
+
+    def _index(self, path: str) -> Indexed:
+        return ensure_index(path, self._pairing, index_dir=self._index_dir, with_data=self._verify)
 
     def _look_into(self, indexed: Indexed) -> _Shard:
         index = ShardIndex(indexed.path)
@@ -238,7 +243,7 @@ class Shards:
     def _stream(self, number: int, path: str) -> Iterator[Sample | ShardDamaged]:
         if self._shards is not None:
             return self._reader(number).samples()
-        indexed = ensure_index(path, self._pairing, index_dir=self._index_dir, with_data=self._verify)
+        indexed = self._index(path)
         _tell([self._look_into(indexed)])
         return self._open_reader(indexed).samples()
 

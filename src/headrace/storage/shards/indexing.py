@@ -10,9 +10,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,6 @@ _log = logging.getLogger(__name__)
 _TAIL_BYTES = 16 << 10  # more than the zeros at the end of a tar, which fill up 10 KiB: the last members, too
 _MOST_NAMED = 1000  # of members that are links or directories, in an index
 _READ_BYTES = 8 << 20
-_BUILDERS = 8  # shards indexed at once: most of it is waiting for the disk
 _COMPRESSED = {
     b"\x1f\x8b": ("gzip", "gunzip"),
     b"(\xb5/\xfd": ("zstd", "zstd -d"),
@@ -46,15 +43,6 @@ class Indexed:
     path: str
     head: IndexHead
     is_new: bool = False
-
-
-def ensure_indexes(
-    shards: list[str], pairing: Pairing, *, index_dir: str | None = None, with_data: bool = False
-) -> list[Indexed]:
-    """Return an index for each shard, made anew where there is none that belongs to it."""
-    ensure = partial(ensure_index, pairing=pairing, index_dir=index_dir, with_data=with_data)
-    with ThreadPoolExecutor(_BUILDERS, "headrace-index") as pool:
-        return list(pool.map(ensure, shards))
 
 
 def ensure_index(
