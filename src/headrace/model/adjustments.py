@@ -71,7 +71,7 @@ class Adjustment:
         return value, f"{self.lever.name} {self.reason.name}"
 
     @classmethod
-    def from_event(cls, value: int, name: str, *, at_s: float = 0.0) -> "Adjustment | None":
+    def from_event(cls, value: int, name: str) -> "Adjustment | None":
         """Read what `as_event` wrote; None for what a later version may have written.
 
         >>> told = Adjustment(lever=Lever.AHEAD, before=2, after=4, reason=AdjustmentReason.STARVED, wait_share=0.25)
@@ -89,5 +89,4 @@ class Adjustment:
             reason=AdjustmentReason[reason],
             wait_share=wait / 1000,
             gain=gain / 1000,
-            at_s=at_s,
         )

@@ -101,8 +101,7 @@ def read_numa_nodes(root: Path = Path("/")) -> dict[int, frozenset[int]]:
 
 def read_pci_node(address: str, root: Path = Path("/")) -> int | None:
     """The NUMA node that a PCI device ("0000:3b:00.0") is attached to; None where the machine does not say."""
-    text = read_text(root / "sys/bus/pci/devices" / address.lower() / "numa_node").strip()
-    return int(text) if text.isdigit() else None  # -1: it does not say
+    return read_int(root / "sys/bus/pci/devices" / address.lower() / "numa_node")  # None for -1: it does not say
 
 
 def read_disk_node(device: str, root: Path = Path("/")) -> int | None:
