@@ -102,7 +102,6 @@ class Advice:
     confidence: Verification
     verified: Text
     examples: tuple[str, ...]  # as people word it, in either language
-    patterns: tuple[re.Pattern[str], ...]
 
 
 @cache
@@ -119,11 +118,7 @@ def entries() -> tuple[MessageEntry, ...]:
 @cache
 def advice() -> tuple[Advice, ...]:
     """Return every piece of wrong advice, sorted by id."""
-    found = [
-        Advice(**{**raw, "patterns": tuple(re.compile(one, re.IGNORECASE) for one in raw["patterns"])})
-        for raw in _read("advice", "advice")
-    ]
-    return tuple(sorted(found, key=lambda one: one.id))
+    return tuple(sorted((Advice(**raw) for raw in _read("advice", "advice")), key=lambda one: one.id))
 
 
 def entry(id_or_name: str) -> MessageEntry:

@@ -1,4 +1,4 @@
-"""What a piece of text means: a message as a person pastes it, an error that is raised, a guide's advice."""
+"""What a piece of text means: a message as a person pastes it, an error that is raised."""
 
 import contextlib
 import re
@@ -7,7 +7,7 @@ from functools import cache
 
 from headrace.model import Text, describe_error
 
-from .entries import Advice, MessageEntry, advice, by_name, entries
+from .entries import MessageEntry, by_name, entries
 from .scanner import MessageScanner
 from .story import MessageFound, tell
 
@@ -154,36 +154,3 @@ def add_hint(error: BaseException, *, language: str = "en") -> None:
         hint = hint_for(describe_error(error).traceback)
         if hint is not None:
             error.add_note(hint.of(language))
-
-
-# ------------------------------------------------------------------------------------------ advice
-
-# What stands just before a phrase that warns of it.
-_WARNED_OF = re.compile(
-    r"(?:\b(?:not|never|n't|avoid|without|instead of|rather than)\b|不要|不应|不能|不必|别|避免|切勿)[^.。;；]{0,30}$",
-    re.I,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class AdviceFound:
-    """A piece of wrong advice that stands in a text."""
-
-    advice: Advice
-    text: str
-    line: int
-
-
-def find_advice(text: str) -> tuple[AdviceFound, ...]:
-    """Return the wrong advice in a text, each once, in the order in which it first appears; not where it is warned of.
-
-    >>> [one.advice.id for one in find_advice("/dev/shm 满了？mp.set_sharing_strategy('file_system') 就好")]
-    ['T04']
-    """
-    found: dict[str, AdviceFound] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        for one in advice():
-            matches = (match for pattern in one.patterns if (match := pattern.search(line)))
-            if one.id not in found and any(not _WARNED_OF.search(line[: match.start()]) for match in matches):
-                found[one.id] = AdviceFound(one, line.strip(), number)
-    return tuple(found.values())
