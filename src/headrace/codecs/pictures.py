@@ -37,8 +37,6 @@ _PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 
 @dataclass(frozen=True, kw_only=True)
 class _Finish:
-    """What the caller wants of a picture."""
-
     size: tuple[int, int] | None
     layout: Layout
     region: Region | None

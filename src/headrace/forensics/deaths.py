@@ -158,8 +158,6 @@ _LESS = Text(
 
 
 class DeathCause(enum.Enum):
-    """What ended a worker."""
-
     MEMORY_LIMIT = _Cause(  # of a control group
         Text("was killed by the kernel for memory", "因内存超限被内核杀死"),
         "worker_killed",
@@ -375,7 +373,6 @@ class _DeathWords:
         return text + self._in_brackets(inside)
 
     def _memory_texts(self, cause: DeathCause) -> list[str]:
-        """Limit and memory of the tree."""
         last, limit, found = self._facts.fullest, self._facts.limit_hit, []
         if cause is DeathCause.MEMORY_LIMIT and limit is not None:
             name, size = limit.group.name, format_bytes(limit.limit_bytes or 0)

@@ -54,7 +54,6 @@ class StuckReport:
         return next((t for t in self.threads if t.tid == (self.pid if tid is None else tid)), None)
 
     def earlier(self, thread: ThreadState) -> ThreadState | None:
-        """The same thread in the first look."""
         return next((t for t in self.first if t.tid == thread.tid), None)
 
     def cpu_share(self, thread: ThreadState) -> float:
@@ -77,7 +76,6 @@ class StuckReport:
         return exact
 
     def __str__(self) -> str:
-        """Everything that was seen, for the log."""
         if self.is_forked is None:
             return f"process {self.pid}: gone"
         count = len(self.threads)

@@ -42,7 +42,6 @@ class MemorySample:
 
     @property
     def tree_bytes(self) -> int:
-        """What the whole tree holds."""
         return sum(self.own_bytes.values())
 
 
@@ -111,8 +110,6 @@ class WorkerMemory:
 
 
 class GrowthKind(enum.Enum):
-    """What grows."""
-
     HEAP = "heap"
     COPY_ON_WRITE = "copy_on_write"
 

@@ -15,8 +15,6 @@ _NO_SIGN = Text("no sign of a shortage any more", "已没有内存紧张的迹�
 
 
 class Level(enum.IntEnum):
-    """How short memory is."""
-
     NONE = 0
     TIGHT = 1  # let fewer batches be in flight
     CRITICAL = 2  # and retire workers

@@ -122,7 +122,6 @@ class Hint:
     line: Text
 
     def of(self, language: str) -> str:
-        """Return the line in one of `LANGUAGES`."""
         return self.line.of(language)
 
 

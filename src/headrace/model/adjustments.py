@@ -7,8 +7,6 @@ from .words import Text, format_share, three_digits
 
 
 class Lever(Enum):
-    """What is adjusted."""
-
     WORKERS = Text("workers", "worker 数")
     AHEAD = Text("batches ahead", "预取 batch 数")
     DEPTH = Text("reads in flight", "并发读取数")

@@ -143,7 +143,6 @@ class BadTally:
         self.num_bad = self.num_seen = self._streak = 0
 
     def good(self, count: int = 1) -> None:
-        """Count samples that were delivered."""
         if count:
             self.num_seen += count
             self._streak = 0
@@ -249,7 +248,6 @@ def _answer_of(error: BaseException) -> bool | None:
 
 
 def _behind(error: BaseException) -> list[BaseException]:
-    """Return the errors that this one came from."""
     behind: list[object] = [error.__cause__]
     if not error.__suppress_context__:
         behind.append(error.__context__)

@@ -79,7 +79,6 @@ def type_name(cls: type) -> str:
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:
-    """Return the way that an exception has come."""
     trace: TracebackType | None = _TRACEBACK.__get__(error)
     return trace
 

@@ -12,8 +12,6 @@ from .words import Said, Text
 
 
 class FailureKind(Said):
-    """How a sample failed."""
-
     EXCEPTION = "exception", Text("exception", "抛出异常")
     WORKER_LOST = "worker_lost", Text("its worker died", "worker 进程死亡")
     HANG = "hang", Text("hang", "卡死")

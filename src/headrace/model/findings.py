@@ -95,8 +95,6 @@ class Verdict(Said):
 
 
 class Severity(Said):
-    """How much a finding matters."""
-
     FATAL = "fatal", Text("ended the run", "导致运行终止")
     HIGH = "high", Text("high", "严重")
     MEDIUM = "medium", Text("medium", "中等")
@@ -165,8 +163,6 @@ class Finding:
 
 
 class Activity(Said):
-    """What a training process was doing."""
-
     STARTUP = (
         "startup",
         Text("starting: imports, model, before the first epoch", "启动：导入、建模型，第一个 epoch 之前"),
@@ -204,7 +200,6 @@ class TableRow:
     """A row of a table: a dataclass."""
 
     def as_json(self) -> dict[str, object]:
-        """Return it as it stands in a document."""
         return {name: _plain(name, value) for name, value in vars(self).items()}
 
 
@@ -253,8 +248,6 @@ class PartRow(TableRow):
 
 
 class LoaderRole(Said):
-    """What a loader's batches were for."""
-
     TRAINING = "training", Text("training", "训练")
     EVALUATION = "evaluation", Text("evaluation", "评估")
     OTHER = "other", Text("other", "其他")  # no model was called in a pass over it, or none is trained
@@ -275,8 +268,6 @@ class _OneLoader(TableRow):
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderRow(_OneLoader):
-    """One loader in one role."""
-
     role: LoaderRole
     num_made: int  # how many times it was made
     passes: int

@@ -85,7 +85,6 @@ class StageRow:
     nbytes: int
 
     def plus(self, other: "StageRow") -> "StageRow":
-        """The same stage in both."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in ("count", "total_ns", "own_ns", "nbytes")}
         histogram = tuple(map(add, self.histogram, other.histogram))
         return replace(self, histogram=histogram, worst_ns=max(self.worst_ns, other.worst_ns), **sums)

@@ -64,7 +64,6 @@ class Stacks:
     problem: str = ""
 
     def __str__(self) -> str:
-        """Stacks for a log, innermost call first."""
         lines = []
         for thread in self.threads:
             name = thread.name or ("main thread" if thread.is_main else "another thread")

@@ -13,8 +13,6 @@ _AFTERMATH_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOutSample:
-    """A sample that the loader put into quarantine."""
-
     index: int
     kind: str
     exception: str
@@ -105,8 +103,6 @@ def _judge_sizes(facts: RoundFacts) -> str:
 
 @dataclass(kw_only=True)
 class KindFigures:
-    """What became of one kind of fault."""
-
     injected: int = 0  # faults that struck at least once
     strikes: int = 0  # how often in all: a sample that always fails strikes at each try
     survived: int = 0

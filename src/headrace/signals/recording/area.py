@@ -153,7 +153,6 @@ class Area:
             self._map.madvise(_MADV_POPULATE_WRITE, self._head_bytes + lane.number * self.lane_bytes, self.lane_bytes)
 
     def claimed(self) -> list[int]:
-        """The numbers of the lanes that processes have taken."""
         return [number for number, state in enumerate(bytes(self._states)) if state]
 
     @property

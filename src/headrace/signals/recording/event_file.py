@@ -159,8 +159,6 @@ class AppendedFile(Fd):
 
 
 class EventFile(AppendedFile):
-    """The events of a run on disk."""
-
     def __init__(self, path: Path, *, limit_bytes: int, start_s: float) -> None:
         super().__init__(path)
         self.append(file_head())

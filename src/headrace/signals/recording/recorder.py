@@ -191,8 +191,6 @@ class Recorder:
 
 @dataclass
 class _Writer:
-    """A process that holds a lane."""
-
     process: int  # counts from 1 over the whole recording
     pid: int
     born: int

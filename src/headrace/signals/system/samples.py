@@ -90,8 +90,6 @@ class CpuGroupSample(NamedTuple):
 
 
 class MachineSample(NamedTuple):
-    """Processors and memory of the whole machine."""
-
     cpu_user_s: float
     cpu_system_s: float
     cpu_idle_s: float

@@ -323,7 +323,6 @@ def read_device(folder: Path, depth: int = 0) -> tuple[tuple[str, ...], tuple[_D
 
 
 def _medium_of(folder: Path, model: str) -> tuple[Medium, str]:
-    """What a disk is, and what tells it."""
     name, place = folder.name, str(folder)
     if name.startswith("nvme"):
         # with the kernel's own multipath, `device` is the subsystem, and its controllers know how they are reached

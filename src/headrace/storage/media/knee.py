@@ -42,8 +42,6 @@ class MeasuredReading:
 
 
 class KneeState(enum.StrEnum):
-    """What can be said of the knee."""
-
     FOUND = "found"
     NOT_REACHED = "not_reached"  # the deepest one tried was still faster than the one before
     TOO_NOISY = "too_noisy"

@@ -34,16 +34,12 @@ Decode: TypeAlias = Callable[[Sample], Any] | Mapping[str, Callable[..., Any]]
 
 
 class SamplePlace(NamedTuple):
-    """Where a sample lies."""
-
     key: str
     shard: str
     offset: int  # of the first of its bytes
 
 
 class _Shard(NamedTuple):
-    """What is known of an indexed shard."""
-
     indexed: Indexed
     num_samples: int  # that are delivered, or damaged
     num_unpaired: int
@@ -142,7 +138,6 @@ class Shards:
 
     @property
     def damage(self) -> tuple[DamagedPlace, ...]:
-        """What is wrong with the shards, place by place."""
         return tuple(damage for shard in self._indexed() for damage in shard.damage)
 
     @property

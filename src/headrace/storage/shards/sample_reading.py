@@ -40,8 +40,6 @@ class SampleLayout:
 
 
 class SampleReader:
-    """Reads the samples of one shard."""
-
     def __init__(
         self,
         index: ShardIndex,

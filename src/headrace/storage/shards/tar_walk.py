@@ -171,8 +171,6 @@ def find_header(window: Bytes) -> int | None:
 
 
 class DamageKind(StrEnum):
-    """How a tar file is damaged."""
-
     NO_END = "no_end"  # it ends after a member: cut at a boundary, or never finished
     CUT_IN_HEADER = "cut_in_header"
     CUT_IN_DATA = "cut_in_data"
