@@ -48,24 +48,23 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _explain(args: argparse.Namespace, terminal: Terminal) -> int:
-    language = args.lang
     if args.message is not None:
         if args.logs:
             args.parser.error("--message takes no logs; give one or the other")
-        return _look_up(args.message, args.format, language, terminal)
+        return _look_up(args.message, args.format, args.lang, terminal)
     if not args.logs:
         args.parser.error("name a log, - for standard input, or --message TEXT")
     from headrace.causes import explain_logs
     from headrace.reports import findings_json, findings_markdown, findings_text
 
     logs = ", ".join(args.logs)
-    with terminal.progress(Text(f"reading {logs}", f"正在读取 {logs}").of(language)):
+    with terminal.progress(Text(f"reading {logs}", f"正在读取 {logs}")):
         findings = explain_logs(args.logs)
     if args.format == "text":
-        terminal.result(findings_text(findings, language=language, is_verbose=terminal.verbosity > 0))
+        terminal.result(findings_text(findings, language=args.lang, is_verbose=terminal.verbosity > 0))
     else:
         form = findings_json if args.format == "json" else findings_markdown
-        terminal.document(form(findings, language=language))
+        terminal.document(form(findings, language=args.lang))
     return EXIT_FINDINGS if findings.findings else EXIT_OK
 
 

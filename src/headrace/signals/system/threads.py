@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from .kernel_files import read_text
-from .processes import read_stat
+from .processes import read_schedule, read_stat
 
 _FUTEX_PRIVATE, _FUTEX_COMMAND = 0x80, 0x7F
 _STACK_BYTES = 32 << 10
@@ -120,7 +120,7 @@ def _read_thread(root: Path, pid: int, tid: int) -> ThreadState | None:
     if stat is None:
         return None
     folder = root / f"proc/{pid}/task/{tid}"
-    channel, exact = read_text(folder / "wchan").strip(), read_text(folder / "schedstat").split()
+    channel, exact = read_text(folder / "wchan").strip(), read_schedule(pid, tid=tid, root=root)
     return ThreadState(
         tid=tid,
         name=stat.name,
@@ -128,7 +128,7 @@ def _read_thread(root: Path, pid: int, tid: int) -> ThreadState | None:
         wait_channel="" if channel == "0" else channel,
         call=_parse_call(read_text(folder / "syscall")),
         kernel_stack=tuple(re.findall(r"\] *([^\s+]+)", read_text(folder / "stack"))),  # [<0>] futex_wait+0x1/0x2
-        cpu_s=int(exact[0]) / 1e9 if exact else stat.cpu_s,  # from the scheduler where it tells, else in ticks of 10 ms
+        cpu_s=exact[0] if exact else stat.cpu_s,  # from the scheduler where it tells, else in ticks of 10 ms
     )
 
 
