@@ -8,6 +8,8 @@ import itertools
 import operator
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -23,7 +25,6 @@ from torch.utils.data import IterableDataset
 import headrace
 from headrace import DataLoader
 from headrace.errors import NotSupported, TooManyBad
-from headrace.model.stages import print_timing
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 WAYS = [
@@ -242,14 +243,27 @@ def test_epochs_are_accounted_for_one_by_one() -> None:
     loader._iterator = None
 
 
+_WITH_TIMING_LINES = """
+from headrace import DataLoader
+from tests.loader.test_iterables import Going, Rows, values
+
+for num_workers in (0, 1):
+    assert len(values(DataLoader(Rows(Going, {5}), 4, num_workers=num_workers, on_error="quarantine"))) == 39
+"""
+
+
 def test_timing_lines_do_not_end_an_iterator() -> None:
-    print_timing(True)
-    try:
-        for num_workers in (0, 1):
-            loader = DataLoader(Rows(Going, {5}), 4, num_workers=num_workers, on_error="quarantine")
-            assert len(values(loader)) == 39
-    finally:
-        print_timing(False)
+    done = subprocess.run(
+        [sys.executable, "-c", _WITH_TIMING_LINES],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "HEADRACE_TIMING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "TOTAL decode time" in done.stderr
 
 
 # ------------------------------------------------------------------------------------------- iterators that cannot

@@ -302,13 +302,6 @@ def watches_samples() -> bool:
     return _prints
 
 
-def print_timing(is_on: bool | None) -> None:
-    """Print timing lines from here on, or not; `None` asks the environment again."""
-    global _prints
-    _prints = prints_timing() if is_on is None else is_on
-    _switch()
-
-
 def watch_stages(watcher: StageWatcher | None) -> None:
     """Tell somebody of every stage of this process from here on, and of those that are forked from it; None: nobody."""
     global _watcher
