@@ -122,7 +122,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             "增加 worker：这个 batch 等的是某一个样本，不是空闲的 worker",
         ),
         measure=_texts(
-            "whether samples are slow or the storage pauses: `loader.stats().sample_times` of `headrace.DataLoader`, "
+            "whether samples are slow or the storage pauses: `loader.stats().sample_times` of `headrace.DataLoader`; "
             "and whether the same steps are late in the next epoch with the same order",
             "是样本慢，还是存储偶尔停顿：看 `headrace.DataLoader` 的 `loader.stats().sample_times`，并在相同顺序下看下"
             "一个 epoch 是否还是这些步变慢",
@@ -221,7 +221,7 @@ _ADVICE: dict[Cause, CauseAdvice] = {
             FREE_CORES,
             *_texts(
                 "fewer at a time: `torch.set_num_threads`, `OMP_NUM_THREADS` and `num_workers` by the cores for each "
-                "rank, fewer ranks on this machine, more cores",
+                "rank; fewer ranks on this machine, more cores",
                 "减少同时运行的：`torch.set_num_threads`、`OMP_NUM_THREADS`、`num_workers` 按每个 rank 的核心数设，减"
                 "少 rank，或申请更多核心",
             ),
@@ -428,10 +428,10 @@ _BOTTLENECK_FIX: dict[Bottleneck, Text] = {
         "`torch.set_num_threads({threads})` 和 `cv2.setNumThreads({threads})`（OpenCV 只用一个线程时设为 0）",
     ),
     Bottleneck.SERIAL: Text(
-        "find what all workers share and hold one at a time (a lock, one connection or file, a server with one "
-        "thread; `headrace watch PID --dump` shows the line) and give each its own. More workers bring nothing",
-        "找出所有 worker 共用、一次只能有一个占用的东西（锁、同一个连接或文件、单线程的服务；`headrace watch PID "
-        "--dump` 会显示等在哪一行），让每个 worker 各用各的；增加 worker 没有用",
+        "give each worker its own of what they share: a lock, connection, file or server with one thread "
+        "(`headrace watch PID --dump` shows the line); more workers bring nothing",
+        "让每个 worker 各用各的，不再共用锁、连接、文件、单线程的服务（`headrace watch PID --dump` 会显示等在哪一行）；"
+        "增加 worker 没有用",
     ),
 }
 

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -30,8 +29,9 @@ from .contents import (
 
 _MOST_TIMES = 5  # rows of the table of times in the first lines
 _MOST_LINES = 22  # `headrace run` adds three of its own: a screenful
-# Where a sentence may stop and be whole; code is not cut into.
-_STOPS = re.compile(r"`[^`]*`|(?P<stop>\s?[(（](?:`[^`]*`|[^()（）`])*[)）]|[;:] |[；：])")
+# Where a sentence may stop and be whole: code is not cut into, and behind a bracket in its midst it goes on.
+_BRACKET = r"\s?[(（](?:`[^`]*`|[^()（）`])*[)）]"
+_STOPS = re.compile(rf"`[^`]*`|(?P<stop>{_BRACKET}(?=$|[;:.；：。])|[;:.] |[；：。])|{_BRACKET}")
 _STYLES = {Severity.FATAL: "bold red", Severity.HIGH: "bold red", Severity.MEDIUM: "bold yellow", Severity.LOW: "bold"}
 
 
@@ -59,17 +59,17 @@ def findings_text(
 
 
 class _OneLine(NamedTuple):
-    """A sentence on one line: of a long one what stands before its reasons, with its first code; `-v` tells those."""
+    """A sentence on one line, else on two: of a long one what stands before its reasons, with its first code."""
 
     said: str
 
-    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
         said, width = self.said, options.max_width
-        if cell_len(said) > width:
-            least = max(width // 6, cell_len(said[: said.find("`", said.find("`") + 1) + 1]))
-            heads = (said[: stop.start()] for stop in _STOPS.finditer(said) if stop["stop"])
-            said = max((one for one in heads if least <= cell_len(one) <= width), key=len, default=said)
-        return [Line(said)]
+        least = said.find("`", said.find("`") + 1) + 1 or width // 2
+        stops = (stop.start() for stop in _STOPS.finditer(said) if stop["stop"])
+        heads = [said[:stop] for stop in stops if stop >= least]
+        fitting = ([one for one in (said, *heads) if len(Line(one).wrap(console, width)) <= most] for most in (1, 2))
+        return [Line(max(next(filter(None, fitting), [said]), key=len))]
 
 
 class _Screen(NamedTuple):

@@ -56,7 +56,7 @@ def test_workers_that_take_turns_are_not_told_to_be_more(workers: int) -> None:
     finding = standing_still("behind a lock", workers)
     assert finding.bottleneck is Bottleneck.SERIAL
     assert "more_workers_gain" not in finding.figures
-    assert "More workers bring nothing" in finding.fix[0].en
+    assert "more workers bring nothing" in finding.fix[0].en
     assert "workers take turns" in finding.evidence[1].en
     assert finding.cause is Cause.LOADER_THROUGHPUT  # the rounds, where there are some, are how it looks
     assert finding.title is not None
