@@ -126,3 +126,25 @@ def test_samples_that_take_their_time_are_all_timed(written: list[int]) -> None:
     for _ in range(20):
         fetcher.fetch([3, 4])
     assert written.count(EventKind.SAMPLE) == 40
+
+
+def test_a_sample_that_fails_is_written_down_also_where_samples_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Damaged(Numbers):
+        def __getitem__(self, index: int) -> int:
+            if index == 7:
+                raise ValueError("damaged")
+            return super().__getitem__(index)
+
+    samples: list[int] = []
+    monkeypatch.setattr(hooks_worker, "_task", SimpleNamespace(number=-1, samples=0, samples_ns=0))
+    monkeypatch.setattr(tape, "keep", lambda *_: None)
+    monkeypatch.setattr(tape, "write", lambda *event: samples.append(event[3]) if event[0] == EventKind.SAMPLE else 0)
+    fetcher = hooked(Damaged(0.0))
+    for _ in range(8):  # the first are timed, however short
+        fetcher.fetch([1, 2])
+        samples.clear()
+    fetcher.fetch([5, 6])
+    assert not samples
+    with pytest.raises(ValueError, match="damaged"):
+        fetcher.fetch([6, 7, 8])
+    assert samples == [7]

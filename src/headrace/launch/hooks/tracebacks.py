@@ -16,8 +16,10 @@ from .wrapping import LIBRARIES
 _EXCEPTION = int(EventKind.EXCEPTION)
 _MOST_BYTES = 1000  # of a name
 _MOST_SAID = 500  # letters of a message: it begins with what it is about, and the frames before it need room, too
-# a frame that called another
-_PASSED_ON = re.compile(r'^ {2}File "([^"]+)".*\n(?: {4}.*\n)*(?= {2}File )', re.MULTILINE)
+# a frame that called another; not where torch fetches from a worker: a connection that fails there is that worker's end
+_PASSED_ON = re.compile(
+    r'^ {2}File "((?![^"]*/torch/multiprocessing/)[^"]+)".*\n(?: {4}.*\n)*(?= {2}File )', re.MULTILINE
+)
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # a message may be coloured, as those of `torch.load` are
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _recorded: list[BaseException] = []  # the last one: our hook sees it first, and so does the end of the process

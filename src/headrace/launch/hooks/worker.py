@@ -8,6 +8,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from operator import getitem
+from traceback import walk_tb
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -19,8 +20,8 @@ from ..tape import note, now, tape
 from .parts import time_stages
 from .wrapping import instead_of
 
-_FETCH, _COLLATE, _SEND, _IDLE, _WORKER_START = (
-    int(kind) for kind in (EventKind.FETCH, EventKind.COLLATE, EventKind.SEND, EventKind.IDLE, EventKind.WORKER_START)
+_FETCH, _SAMPLE, _COLLATE, _SEND, _IDLE, _WORKER_START = (
+    int(EventKind[name]) for name in ("FETCH", "SAMPLE", "COLLATE", "SEND", "IDLE", "WORKER_START")
 )
 
 
@@ -143,13 +144,18 @@ def _timed_fetch(
         looks = is_due and pace.looks(number)
         if is_due:
             task.samples = task.samples_ns = 0
-            if pace.times_samples(number):
-                use_stand_in()
+        if times := is_due and pace.times_samples(number):
+            use_stand_in()
         if looks:
             resources.start()
         start = now()
         try:
             return original(index)
+        except Exception as error:
+            if not times and (failed := _failed_at(error, index)) >= 0:
+                took = (now() - start) // len(index)  # its own time is not known
+                tape.write(_SAMPLE, now() - took, took, failed)
+            raise
         finally:
             duration = now() - start
             tape.keep(_FETCH, start, duration, task.number)
@@ -162,6 +168,18 @@ def _timed_fetch(
                 next_look = pace.long_task(number)
 
     return fetch
+
+
+def _failed_at(error: Exception, indices: Any) -> int:
+    """Return the index of the sample that raised, by what the data set was asked; -1 where that does not tell."""
+    for frame, _ in walk_tb(error.__traceback__):
+        names = frame.f_code.co_varnames
+        if frame.f_code.co_name == "__getitem__" and len(names) > 1:
+            index = frame.f_locals.get(names[1])
+            if type(index) is int and type(indices) is list and index in indices:
+                return index
+            break
+    return -1
 
 
 def time_worker_loop(worker: ModuleType) -> None:
