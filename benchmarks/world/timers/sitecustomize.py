@@ -181,7 +181,7 @@ def _install() -> None:
             times.touch()
             took = _CLOCK() - began
             record["wait_s"] += took
-            if record["batches"] <= 1 and not record["is_done"]:
+            if record["batches"] <= 1 or record["is_done"]:  # the end of a pass stops its workers
                 record["first_s"] += took
 
     DataLoader.__iter__ = iterate  # type: ignore[method-assign]
