@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from headrace.model import Bottleneck, Cause, Confidence, Finding, Severity, Text, gain_of
 
@@ -374,11 +375,10 @@ def advice_on(
     return CauseAdvice(*(tuple(instead.get(one, one) for one in texts if one not in idle) for texts in parts))
 
 
-def kept_workers(finding: Finding, *, anew_at: str | Text = "", are_kept: bool = False) -> Finding:
-    """Return a finding on starts of epochs with what helps a loader made anew there, or whose workers stay already."""
-    instead = (_KEPT_LOADER.filled(place=anew_at),) if anew_at else () if are_kept else (_KEEP_WORKERS,)
-    fix = (text for one in finding.fix for text in (instead if one is _KEEP_WORKERS else (one,)))
-    return replace(finding, fix=tuple(fix))
+def epoch_start_fixes(*, anew_at: str | Text = "", are_kept: bool = False) -> tuple[Text, ...]:
+    """Return what helps against starts of epochs of a loader made anew there, or whose workers stay already."""
+    keep = (_KEPT_LOADER.filled(place=anew_at),) if anew_at else () if are_kept else (_KEEP_WORKERS,)
+    return *keep, *_ADVICE[Cause.EPOCH_START].fix[1:]
 
 
 _CHEAPER_SAMPLES = Text(
@@ -466,10 +466,11 @@ def make_finding(
     confidence: Confidence = Confidence.CERTAIN,
     is_open: bool = False,
     advice: CauseAdvice | None = None,
+    **others: Any,
 ) -> Finding:
-    """Return a finding with what is advised on its cause; `is_open`: it leaves something to be measured."""
+    """Return a finding with what is advised on its cause, and others of its fields; `is_open`: measure more."""
     share, advice = min(1.0, share), advice or advice_on(cause)
-    return Finding(
+    found = Finding(
         cause=cause,
         share=share,
         severity=Severity.of_share(share),
@@ -481,3 +482,4 @@ def make_finding(
         gain=gain_of(share),
         figures=figures,
     )
+    return replace(found, **others)

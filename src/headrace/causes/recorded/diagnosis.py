@@ -23,17 +23,15 @@ from headrace.model import (
     Verdict,
     format_seconds,
     format_share,
+    gain_of,
     three_digits,
 )
 
 from ..remedies import (
-    HOST_FIXES,
     LOOP_MAKES_DATA,
     MORE_SUPPLY,
-    HostLoss,
     advice_on,
     bottleneck_fix,
-    kept_workers,
     make_finding,
 )
 from ..steps import PLENTY, SUPPLY_CAUSES, verdict_of
@@ -47,7 +45,7 @@ from .interruptions import between_steps_findings, interruption_findings, own_co
 from .parts import part_rows, untimed_advice
 from .processes import ProcessEvents, processes_of
 from .surroundings import Surroundings, find_shortages, read_surroundings
-from .trainer import OWN_WORK, LoaderWaits, Trainer, has_loader, read_trainer, trainers_of
+from .trainer import OWN_WORK, Trainer, has_loader, read_trainer, trainers_of
 from .workers import replaced_workers_finding, stuck_finding, workers_of
 
 if TYPE_CHECKING:
@@ -95,7 +93,6 @@ _CHANGE = Text(
     "`num_workers={now}` to `num_workers={workers}`, {place}",
     "{place}：把 `num_workers={now}` 改为 `num_workers={workers}`",
 )
-_PLACE = Text("in the DataLoader over {data}", "{data} 的 DataLoader")
 
 
 def explain_recording(recording: Recording, *, exit_code: int | None = None) -> Findings:
@@ -239,27 +236,7 @@ def _judge(
             known = estimate_data(verdict, trainer.train_s, cores, around, ranks=ranks)
             each = max(1, int(cores / ranks / max(1, loader.num_workers)))
             found += _data_findings(verdict, trainer, known, cores_each=each)
-    return (
-        [*found, *(_for_these_loaders(one, trainer) for one in interruption_findings(trainer))],
-        data,
-        ceiling,
-        around,
-    )
-
-
-def _for_these_loaders(finding: Finding, trainer: Trainer) -> Finding:
-    """Return what held a loop up with the advice that fits it."""
-    if finding.cause is Cause.UNKNOWN:
-        return replace(finding, measure=(HOST_FIXES[HostLoss.PYTHON],))
-    if finding.cause is not Cause.EPOCH_START:
-        return finding
-    anew = [_place_of(one) for one in trainer.loaders if one.num_made > 1]
-    are_kept = all(one.settings.persistent_workers for one in trainer.loaders)
-    return kept_workers(finding, anew_at=anew[0] if anew else "", are_kept=are_kept)
-
-
-def _place_of(loader: LoaderWaits) -> str | Text:
-    return loader.settings.place.rpartition("/")[2] or _PLACE.filled(data=loader.name)
+    return [*found, *interruption_findings(trainer)], data, ceiling, around
 
 
 def _data_findings(
@@ -330,20 +307,21 @@ def _data_finding(verdict: DataVerdict, share: float, estimates: Sequence[Estima
             "sample_other_share": parts.other_s / total_s,
         }
     measure = () if is_decided or verdict.cause not in SUPPLY_CAUSES else advice.measure
-    finding = make_finding(
-        verdict.cause, share, data_evidence(verdict, share), figures=figures, confidence=verdict.confidence
-    )
-    gain = verdict.ceiling.gain if verdict.ceiling is not None else finding.gain  # measured, where it was
+    gain = verdict.ceiling.gain if verdict.ceiling is not None else gain_of(share)  # measured, where it was
     workers = [one.workers for one in estimates if one.workers]
-    return replace(
-        finding,
+    return make_finding(
+        verdict.cause,
+        share,
+        data_evidence(verdict, share),
+        figures=figures,
+        confidence=verdict.confidence,
         fix=tuple(fix),
         futile=advice.futile,
         gain=gain,
         bottleneck=bottleneck,
         measure=measure,
         title=_UNEVEN if verdict.is_uneven else _TITLES.get(bottleneck, _TAKING if verdict.is_taking else None),
-        change=_CHANGE.filled(place=_place_of(verdict.loader), now=verdict.loader.num_workers, workers=workers[0])
+        change=_CHANGE.filled(place=verdict.loader.place, now=verdict.loader.num_workers, workers=workers[0])
         if workers and fix[0] == estimates[0].text
         else None,
     )

@@ -8,7 +8,6 @@ stretches are looked at in which the training went on at its usual pace: no warm
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -137,6 +136,5 @@ def find_host_bound(host: Mapping[str, float], *, num_workers: int) -> Iterator[
     blanks = shares | {"idle_cores": three_digits(host["idle_cores"]), "workers": num_workers}
     evidence = [text.filled(**blanks) for text in (_NOT_KEPT_BUSY, *(_LOST_TO[one] for one in losses))]
     figures = {name: value for name, value in host.items() if name != "wait_share"}
-    finding = make_finding(Cause.HOST_BOUND, lost, evidence, figures=figures, confidence=Confidence.LIKELY)
-    fix = tuple(HOST_FIXES[one] for one in losses)
-    yield replace(finding, fix=fix, gain=1 / max(0.05, 1 - lost))
+    likely, fix, gain = Confidence.LIKELY, tuple(HOST_FIXES[one] for one in losses), 1 / max(0.05, 1 - lost)
+    yield make_finding(Cause.HOST_BOUND, lost, evidence, figures=figures, confidence=likely, fix=fix, gain=gain)

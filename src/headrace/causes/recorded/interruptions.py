@@ -1,8 +1,7 @@
 """What a loop did besides training, where it cost enough: checkpoints, evaluation, logging, copies, … Pure."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from headrace.model import (
     is_copy_timed,
 )
 
-from ..remedies import LOOP_MAKES_DATA, CauseAdvice, advice_on, make_finding
+from ..remedies import HOST_FIXES, LOOP_MAKES_DATA, HostLoss, advice_on, epoch_start_fixes, make_finding
 from ..steps import SLOW_STEPS, SUPPLY_CAUSES, Cost, StepPeriod, cost_of, find_period, of_weight, report_from
 from .estimates import Estimate, estimate_async_checkpoint
 from .processes import Times, covering, ends_of, seen, starts_of
@@ -122,10 +121,15 @@ def between_steps_findings(trainer: Trainer) -> Iterator[Finding]:
             ).filled(asking=format_share(asking))
         )
     title = Text("code between steps, or a wait for what makes their data", "步与步之间的代码，或等待产生数据的一方")
-    advice = CauseAdvice(fix=(), measure=(LOOP_MAKES_DATA,))
-    possible, figures = Confidence.POSSIBLE, {"count": float(steps)}
-    finding = make_finding(Cause.UNKNOWN, share, evidence, figures=figures, confidence=possible, advice=advice)
-    yield replace(finding, title=title)
+    yield make_finding(
+        Cause.UNKNOWN,
+        share,
+        evidence,
+        figures={"count": float(steps)},
+        confidence=Confidence.POSSIBLE,
+        title=title,
+        measure=(LOOP_MAKES_DATA,),
+    )
 
 
 def _spans_of(trainer: Trainer, activity: Activity) -> tuple[Times, NDArray[np.float64]]:
@@ -164,9 +168,9 @@ def _interruptions(trainer: Trainer, activity: Activity, cause: Cause) -> Iterat
     for one in known:
         figures |= one.figures
     confidence = Confidence.LIKELY if untimed_s > _GUESSED_FROM * lost_s else Confidence.CERTAIN
-    finding = make_finding(cause, lost_s / train_s, evidence, figures=figures, confidence=confidence)
     # of the estimate's remedy the general advice says nothing more
-    yield replace(finding, fix=(*(one.text for one in known), *finding.fix[len(known) :]))
+    fix = (*(one.text for one in known), *advice_on(cause).fix[len(known) :])
+    yield make_finding(cause, lost_s / train_s, evidence, figures=figures, confidence=confidence, fix=fix)
 
 
 def _period(trainer: Trainer, starts_ns: Times) -> StepPeriod | None:
@@ -310,7 +314,8 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
     elif not loader.settings.persistent_workers:
         anew = "persistent_workers is off: each epoch starts its workers anew"
         evidence.append(Text(anew, "persistent_workers 未开启：每个 epoch 都重新启动 worker"))
-    advice = advice_on(Cause.EPOCH_START)
+    anew_at = loader.place if loader.num_made > 1 else ""
+    fix = epoch_start_fixes(anew_at=anew_at, are_kept=bool(loader.settings.persistent_workers))
     if 2 * len(loader.end_s) < len(first):  # most were left before their end, as `next(iter(loader))` does
         kept = Text(
             "keep one iterator for many steps: passes end after {taken:batch(es)} on average, and each starts its "
@@ -318,8 +323,8 @@ def _epoch_starts(trainer: Trainer, loader: LoaderWaits) -> Iterator[Finding]:
             "让一个迭代器用于多步：平均只取 {taken} 个 batch 就结束，每次都要启动 worker（循环前 `batches = "
             "iter(loader)`，用完再建）",
         ).filled(taken=round(len(loader.batch) / (len(first) + 1)))
-        advice = replace(advice, fix=(kept, *advice.fix))
-    yield make_finding(Cause.EPOCH_START, share, evidence, figures={"count": float(cost.count)}, advice=advice)
+        fix = (kept, *fix)
+    yield make_finding(Cause.EPOCH_START, share, evidence, figures={"count": float(cost.count)}, fix=fix)
 
 
 def _between_passes(trainer: Trainer) -> NDArray[np.float64]:
@@ -337,8 +342,7 @@ def _slow_steps(loader: LoaderWaits, trainer: Trainer) -> Iterator[Finding]:
     between_s = between_s[between_s >= _LEAST_S]
     if len(between_s) >= 2 and between_s.sum() >= _UNKNOWN_FROM * train_s:
         cost = Cost(**cost_of(between_s))
-        said = _BETWEEN.filled(**cost.blanks)
-        yield make_finding(Cause.UNKNOWN, cost.lost_s / train_s, [said], figures={"count": float(cost.count)})
+        yield _unknown(cost, train_s, [_BETWEEN.filled(**cost.blanks)])
     known = np.isfinite(loader.step_s)
     known[:_WARM_UP] = False
     if known.sum() < 8:
@@ -357,4 +361,9 @@ def _slow_steps(loader: LoaderWaits, trainer: Trainer) -> Iterator[Finding]:
             "当时没有发生任何被计时的事：没有等数据、保存、评估、写日志或垃圾回收",
         ),
     )
-    yield make_finding(Cause.UNKNOWN, cost.lost_s / train_s, evidence, figures={"count": float(cost.count)})
+    yield _unknown(cost, train_s, evidence)
+
+
+def _unknown(cost: Cost, train_s: float, evidence: Iterable[Text]) -> Finding:
+    figures, measure = {"count": float(cost.count)}, (HOST_FIXES[HostLoss.PYTHON],)
+    return make_finding(Cause.UNKNOWN, cost.lost_s / train_s, evidence, figures=figures, measure=measure)

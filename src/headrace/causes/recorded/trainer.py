@@ -35,6 +35,7 @@ _PHASES = (
     (re.compile(r"\beval|valid|\btest(ing)?\b|评估|验证", re.IGNORECASE), Activity.EVALUATION),
     (re.compile(r"\blog(s|ging)?\b|upload|日志|上传", re.IGNORECASE), Activity.LOGGING),
 )
+_PLACE = Text("in the DataLoader over {data}", "{data} 的 DataLoader")
 _FOLLOWING = ("os.", "shutil.")  # how calls are named that a save is followed by: to sync, rename or copy its file
 _NONE = np.empty(0, np.int64)
 _NEVER = np.iinfo(np.int64).max - 1
@@ -81,6 +82,11 @@ class LoaderWaits:
     @property
     def wait_s(self) -> NDArray[np.float64]:
         return np.asarray((self.end_ns - self.start_ns) / 1e9)
+
+    @property
+    def place(self) -> str | Text:
+        """Return where the script makes it."""
+        return self.settings.place.rpartition("/")[2] or _PLACE.filled(data=self.name)
 
     @property
     def num_workers(self) -> int:

@@ -6,7 +6,7 @@ and a worker was in one task all that time, far longer than any task took before
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -341,7 +341,7 @@ def stuck_finding(
         stood_at = Text("the sample that it stood at: {index}", "停在的样本：{index}（索引）")
         said.append(stood_at.filled(index=int(samples["value"][-1])))
     figures = {"stuck_s": stuck_ns / 1e9, "pid": float(worker.pid)}
-    return replace(make_finding(Cause.WORKER_HANG, 1.0, said, figures=figures), severity=Severity.FATAL)
+    return make_finding(Cause.WORKER_HANG, 1.0, said, figures=figures, severity=Severity.FATAL)
 
 
 def _last_wait(trainer: Trainer, end_ns: int) -> tuple[int, int] | None:
