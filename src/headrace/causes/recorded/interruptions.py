@@ -120,7 +120,7 @@ def between_steps_findings(trainer: Trainer) -> Iterator[Finding]:
                 "其中 {asking} 的时间，预取线程自己也在等加载器",
             ).filled(asking=format_share(asking))
         )
-    title = Text("code between steps, or a wait for what makes their data", "步与步之间的代码，或等待产生数据的一方")
+    title = Text("code between steps, or a wait for data", "步与步之间的代码，或等待产生数据的一方")
     yield make_finding(
         Cause.UNKNOWN,
         share,
