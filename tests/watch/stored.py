@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace.model import rank_in
 from headrace.signals import Frame, ThreadStack
-from headrace.watch.processes import ProcessFacts, rank_in
+from headrace.watch.processes import ProcessFacts
 
 _STORED = Path(__file__).parents[1] / "data" / "watch" / "stacks.json.gz"
 

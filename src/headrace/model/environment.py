@@ -136,6 +136,11 @@ def num_local_ranks(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def find_rank() -> int:
-    """Return this process's rank among all, as torchrun and Slurm tell it; 0 where nobody does."""
-    told = (os.environ.get(name, "") for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
-    return next((int(text) for text in told if text.isdigit()), 0)
+    """Return this process's rank among all; 0 where nobody tells."""
+    return rank_in(os.environ) or 0
+
+
+def rank_in(variables: Mapping[str, str]) -> int | None:
+    """Return the rank that torchrun, Slurm or MPI tell a process before it starts; None where nobody does."""
+    told = (variables.get(name, "") for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
+    return next((int(text) for text in told if text.isdigit()), None)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Any
 
 from headrace.causes import LOOP_MAKES_DATA, CauseAdvice, advice_on, bottleneck_fix, make_finding
 from headrace.model import Bottleneck, Cause, Confidence, Finding, Findings, Severity, Text, Verdict, format_share
@@ -117,7 +118,7 @@ def _elsewhere(trainer: TrainerLook) -> list[Finding]:
         f"既不在计算也不在等加载器的代码，多在 {at}",
     )
     evidence, advice = [_share_text(share, TrainerActivity.OTHER)], CauseAdvice((), measure=(LOOP_MAKES_DATA,))
-    return [replace(_finding(Cause.UNKNOWN, share, evidence, advice, Confidence.POSSIBLE), title=title, gain=None)]
+    return [_finding(Cause.UNKNOWN, share, evidence, advice, Confidence.POSSIBLE, title=title, gain=None)]
 
 
 def _waits(history: History, trainer: TrainerLook) -> Iterable[Finding]:
@@ -138,7 +139,7 @@ def _stuck(alarm: Alarm, worker: WorkerLook, wait: Share) -> Finding:
         command = f"`kill -CONT {worker.pid}`"
         advice = CauseAdvice(fix=(Text(f"{command} lets it go on", f"执行 {command} 可让它继续"),))
     evidence = (alarm.what, _share_text(wait, TrainerActivity.DATA_WAIT))
-    return replace(_finding(Cause.WORKER_HANG, wait, evidence, advice), severity=Severity.HIGH, gain=None)
+    return _finding(Cause.WORKER_HANG, wait, evidence, advice, severity=Severity.HIGH, gain=None)
 
 
 def _explained(trainer: TrainerLook, workers: Sequence[WorkerLook], cpu_share: float) -> Finding:
@@ -176,8 +177,7 @@ def _explained(trainer: TrainerLook, workers: Sequence[WorkerLook], cpu_share: f
         evidence.append(Text(f"the machine's processors are {share} busy", f"整机 CPU 占用 {share}"))
         bottleneck, fix = _bottleneck(doing, has_ours=has_ours, cpu_is_full=cpu_share >= 0.9)
         advice = CauseAdvice(fix=fix or supply.fix, futile=supply.futile)
-        found = _finding(Cause.LOADER_THROUGHPUT, wait, evidence, advice, Confidence.LIKELY)
-        return replace(found, bottleneck=bottleneck)
+        return _finding(Cause.LOADER_THROUGHPUT, wait, evidence, advice, Confidence.LIKELY, bottleneck=bottleneck)
     nobody = Text(
         "the loop waits although no worker is busy most of the time: they wait for each other",
         "训练循环在等数据，而 worker 多数时间也不忙：双方互相等待",
@@ -265,11 +265,11 @@ def _finding(
     evidence: Sequence[Text],
     advice: CauseAdvice,
     confidence: Confidence = Confidence.CERTAIN,
+    **others: Any,
 ) -> Finding:
-    figures, is_open = {"share_low": share.low, "share_high": share.high}, confidence is Confidence.POSSIBLE
-    return make_finding(
-        cause, share.value, evidence, figures=figures, confidence=confidence, is_open=is_open, advice=advice
-    )
+    others |= {"figures": {"share_low": share.low, "share_high": share.high}, "advice": advice}
+    is_open = confidence is Confidence.POSSIBLE
+    return make_finding(cause, share.value, evidence, confidence=confidence, is_open=is_open, **others)
 
 
 def _share_text(share: Share, activity: TrainerActivity) -> Text:

@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from headrace.model import Text, worker_number
+from headrace.model import Text, rank_in, worker_number
 from headrace.signals import ThreadStack
 from headrace.signals.system import ProcessStat, read_all_stats, read_stat, read_status, read_text, walk_tree
 
 from .reading import TrainerActivity, function_of, is_our_process, own_frames, read_trainer, worker_threads
 
-# What tells a rank; torchrun, Slurm and MPI set one of them before the program starts.
-_RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _LAUNCHERS = re.compile(
     r"(^|/)(torchrun|deepspeed|horovodrun|mpirun|mpiexec|srun|slurmstepd\S*|accelerate)$|"
     r"^(torch\.distributed\.(run|launch)|accelerate\.commands\.launch|deepspeed\.launcher\.\w+)$"
@@ -125,11 +123,6 @@ class TrainingTree:
 
     def _command(self, pid: int) -> tuple[str, ...]:
         return tuple(part for part in read_text(self._proc / str(pid) / "cmdline").split("\0") if part)
-
-
-def rank_in(variables: Mapping[str, str]) -> int | None:
-    text = next((variables[name] for name in _RANK_VARIABLES if name in variables), "")
-    return int(text) if text.isdigit() else None
 
 
 def _is_python(command: tuple[str, ...], folder: Path) -> bool:

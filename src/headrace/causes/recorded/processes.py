@@ -57,6 +57,14 @@ def processes_of(recording: Recording) -> list[ProcessEvents]:
     return found
 
 
+def family_of(pid: int, parents: Mapping[int, int]) -> set[int]:
+    """Return a process with those that it started: a worker's parent may be one that a trainer started for it."""
+    family = {pid}
+    for _ in range(8):
+        family |= {child for child, parent in parents.items() if parent in family}
+    return family
+
+
 def starts_of(events: NDArray[Any]) -> Times:
     """Return when events began, as signed numbers that may be subtracted."""
     return np.asarray(events["start_ns"]).astype(np.int64)

@@ -32,6 +32,7 @@ from headrace.model import (
 
 from ..remedies import FREE_CORES, make_finding
 from ..steps import SUPPLY_CAUSES
+from .processes import family_of
 
 if TYPE_CHECKING:
     from headrace.signals.system import ProcessSample, SystemSample
@@ -108,9 +109,8 @@ def read_cores(
     if first.machine is None or last.machine is None or before is None or now is None:
         return None
     seconds = (last.at_ns - first.at_ns) / 1e9
-    family, parents = {trainer_pid}, {one.pid: one.parent for sample in samples for one in sample.processes}
-    for _ in range(8):  # a worker's parent may be a process that the trainer started for it
-        family |= {pid for pid, parent in parents.items() if parent in family}
+    parents = {one.pid: one.parent for sample in samples for one in sample.processes}
+    family = family_of(trainer_pid, parents)
     run, own = ((_used(last, pids) - _used(first, pids)) / seconds for pids in (parents.keys(), family))
     trainer = (now.cpu_user_s + now.cpu_system_s - before.cpu_user_s - before.cpu_system_s) / seconds
     busy, idle = (
@@ -207,10 +207,8 @@ def _asleep_s(first: SystemSample, last: SystemSample, sleeps: int) -> float:
     reads = sum(disk.reads for disk in last.disks) - sum(disk.reads for disk in first.disks)
     read_s = sum(disk.read_s for disk in last.disks) - sum(disk.read_s for disk in first.disks)
     asleep_s = max(0.0, sleeps * read_s / reads) if reads > 0 else 0.0
-    before, now = first.pressure("io"), last.pressure("io")
-    if before is not None and now is not None:
-        asleep_s = min(asleep_s, now.some_total_s - before.some_total_s)
-    return asleep_s
+    waited_s = _stall(first, last, "io", scopes=("machine",))
+    return asleep_s if waited_s is None else min(asleep_s, waited_s)
 
 
 def _grown(before: int | None, now: int | None, *, unknown: int) -> int:
@@ -226,10 +224,10 @@ class Surroundings:
     throttled_s: float  # for which work stood still, a core's worth each
     quota_cores: float | None
     num_working: int  # processes that used a core for some of the time
-    swapped_in_bytes: int
+    swapped_in_bytes_per_s: float
     swapped_bytes: int  # of the training, at the end
     memory_stall_s: float | None  # at least one task waited for memory
-    refault_bytes: int | None  # of files, read again because memory was too short to keep them
+    refault_bytes_per_s: float  # of files, read again because memory was too short to keep them
     limit_bytes: int | None  # of the innermost memory group that has one
     most_used_bytes: int
     kills: int | None  # by the kernel, for memory
@@ -239,14 +237,6 @@ class Surroundings:
     disk_read_bytes: int | None = None  # by the training, from disks: what lay in memory is not among them
     faults: FaultTime = NO_FAULTS  # of the process that trains
     worker_faults: FaultTime = NO_FAULTS  # of its workers, together
-
-    @property
-    def refault_bytes_per_s(self) -> float:
-        return (self.refault_bytes or 0) / self.seconds
-
-    @property
-    def swapped_in_bytes_per_s(self) -> float:
-        return self.swapped_in_bytes / self.seconds
 
     @property
     def standing_share(self) -> float:
@@ -298,10 +288,10 @@ def read_surroundings(
         throttled_s=throttled_s,
         quota_cores=quota,
         num_working=max(1, min(round(cores), num_busy)),
-        swapped_in_bytes=swapped_in_bytes,
+        swapped_in_bytes_per_s=swapped_in_bytes / seconds,
         swapped_bytes=max((_swapped(one) for one in chosen), default=0),
         memory_stall_s=_stall(first, last, "memory"),
-        refault_bytes=_refaults(first, last),
+        refault_bytes_per_s=_refaults(first, last) / seconds,
         limit_bytes=limits[0].limit_bytes if limits else None,
         most_used_bytes=max(used, default=0),
         kills=kills[0] if kills else None,
@@ -328,9 +318,11 @@ def _swapped(sample: SystemSample) -> int:
     return known[0] if known else sum(one.swap_bytes or 0 for one in sample.processes)
 
 
-def _stall(first: SystemSample, last: SystemSample, resource: str) -> float | None:
+def _stall(
+    first: SystemSample, last: SystemSample, resource: str, scopes: Sequence[str] = ("group", "machine")
+) -> float | None:
     """Return how long a resource was waited for: by the group where it tells, else by anybody on the machine."""
-    for scope in ("group", "machine"):
+    for scope in scopes:
         before, now = first.pressure(resource, scope), last.pressure(resource, scope)
         if before is not None and now is not None:
             return now.some_total_s - before.some_total_s
@@ -346,14 +338,14 @@ def _disk_reads(samples: Sequence[SystemSample]) -> int | None:
     return sum(read - before.get(pid, 0) for pid, read in now.items()) if now else None
 
 
-def _refaults(first: SystemSample, last: SystemSample) -> int | None:
+def _refaults(first: SystemSample, last: SystemSample) -> int:
     """Return bytes of files that were read again: of the innermost group with a limit, else of the machine."""
     for group, later in zip(first.memory_groups, last.memory_groups, strict=False):
         before, now = group.refault_pages, later.refault_pages
         if later.limit_bytes and before is not None and now is not None:
             return _PAGE_BYTES * (now - before)
     before, now = (one.machine.refault_pages if one.machine is not None else None for one in (first, last))
-    return _PAGE_BYTES * (now - before) if before is not None and now is not None else None
+    return _PAGE_BYTES * (now - before) if before is not None and now is not None else 0
 
 
 def find_shortages(

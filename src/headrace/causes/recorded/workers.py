@@ -16,7 +16,7 @@ from headrace.model import Bottleneck, Cause, EventKind, Finding, Severity, Text
 
 from ..remedies import make_finding
 from ..steps import report_from
-from .processes import ProcessEvents, Times, covering, ends_of, starts_of
+from .processes import ProcessEvents, Times, covering, ends_of, family_of, starts_of
 from .trainer import LoaderWaits, Trainer
 
 _LATE_NS = 50_000_000  # a process's birth is known to a clock tick, and `iter()` may return before a worker lives
@@ -167,10 +167,8 @@ def workers_of(
     loader: LoaderWaits, trainer: ProcessEvents, processes: Sequence[ProcessEvents]
 ) -> tuple[ProcessEvents, ...]:
     """Return the workers that a loader started: those born after its `iter()` and before the next loader's."""
-    family = {trainer.pid}
-    for _ in range(8):  # a worker's parent may be a process that the trainer started for it
-        family |= {one.pid for one in processes if one.parent_pid in family}
-    children = [one for one in processes if one.role == "worker" and one.pid in family - {trainer.pid}]
+    family = family_of(trainer.pid, {one.pid: one.parent_pid for one in processes}) - {trainer.pid}
+    children = [one for one in processes if one.role == "worker" and one.pid in family]
     epochs = trainer.of(EventKind.EPOCH)
     names = [trainer.names.get(int(arg), "loader") for arg in epochs["arg"]]
     settings = trainer.loader_settings()
