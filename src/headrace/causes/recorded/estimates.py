@@ -189,9 +189,7 @@ def _estimate_more_workers(
         gain = min(gain, 1 + account.idle / max(account.trainer + account.workers + account.ranks, 1e-9))
         error = max(error, _CROWDED_ERROR * gain)
     more = _FURTHER if workers < helping else _SHORT if needed > most else Text("", "")
-    return _told(
-        "more_workers", Text(_MORE_WORKERS.en + more.en, _MORE_WORKERS.zh + more.zh), gain, error, workers=workers
-    )
+    return _told("more_workers", _MORE_WORKERS, gain, error, workers=workers, more=more)
 
 
 def _needed_workers(supply: Supply, current: int) -> int:
@@ -329,8 +327,8 @@ _SHORT = Text(
 )
 _MORE_WORKERS = Text(
     "num_workers={workers}: about {gain} times as fast by estimate (demand × time of a batch in the pool = workers "
-    "needed)",
-    "num_workers={workers}：估计快到 {gain} 倍（需求 × 池子产出一个 batch 的时间 = 所需 worker 数）",
+    "needed){more}",
+    "num_workers={workers}：估计快到 {gain} 倍（需求 × 池子产出一个 batch 的时间 = 所需 worker 数）{more}",
 )
 _FASTER_DECODE = Text(
     "a decoder or transform twice as fast: about {gain} times as fast by estimate (half of the {share} of a task that "

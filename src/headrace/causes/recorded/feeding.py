@@ -32,7 +32,7 @@ _STAYS = {
     FeedReason.MEASURED: Text("torch's stretch was not over when the run was", "运行结束时，torch 的测量段还没有结束"),
 }
 _STAY = Text("torch's own loader: {loaders}: {why}", "仍由 torch 加载：{loaders}：{why}")
-_FED = Text("fed by Headrace: {loader}{how}: {ours}", "由 Headrace 喂数据：{loader}{how}：{ours}")
+_FED = Text("fed by Headrace: {loader}{given}{tuned}: {ours}", "由 Headrace 喂数据：{loader}{given}{tuned}：{ours}")
 _MEASURED = Text("{fed}; before, with torch's workers: {torchs}", "{fed}；此前用 torch 的 worker：{torchs}")
 _PROFILE = Text(", profile {profile}, {workers:worker(s)}", "，配置 {profile}，{workers} 个 worker")
 _TUNED = {
@@ -117,9 +117,7 @@ def feed_notes(rows: Sequence[FeedRow]) -> Iterator[Text]:
     fed = []
     for row in sorted((row for row in rows if row.ours_batches), key=lambda row: -row.ours_batches):
         given = _PROFILE.filled(profile=row.profile, workers=row.num_workers) if row.profile else Text("", "")
-        tuned = _TUNED[row.is_tuned]
-        how = Text(given.en + tuned.en, given.zh + tuned.zh)
-        said = _FED.filled(loader=row.title, how=how, ours=_waits_text(row, "ours"))
+        said = _FED.filled(loader=row.title, given=given, tuned=_TUNED[row.is_tuned], ours=_waits_text(row, "ours"))
         fed.append(_MEASURED.filled(fed=said, torchs=_waits_text(row, "torch")) if row.torch_step_s else said)
     yield from fed[:1]
     yield from (_DREW.filled(loader=row.title) for row in rows if row.reason is FeedReason.DREW)
