@@ -298,39 +298,30 @@ _ADVICE: dict[Cause, CauseAdvice] = {
 
 
 class HostLoss(Enum):
-    """What a host loses its time to while the device waits for it."""
+    """What a host loses its time to while the device waits for it, and what helps."""
 
-    CORES = "cores"
-    LOCK = "lock"
-    SYNC = "sync"
-    PYTHON = "python"
-    LAUNCHES = "launches"
-
-
-HOST_FIXES = {
-    HostLoss.CORES: Text(
+    CORES = Text(
         "fewer workers, so that a core or two stay free for the training process; `headrace.DataLoader` needs fewer",
         "减少 worker，给训练进程留出一两个核心；`headrace.DataLoader` 所需的 worker 更少",
-    ),
-    HostLoss.LOCK: Text(
+    )
+    LOCK = Text(
         "`headrace.DataLoader(…, device=...)` instead of `pin_memory=True`: it pins and copies without a thread that "
         "needs the interpreter; other threads of the script into processes of their own",
         "用 `headrace.DataLoader(…, device=...)` 代替 `pin_memory=True`：锁页和拷贝都不占用解释器；脚本里的其他线程挪"
         "到单独的进程",
-    ),
-    HostLoss.SYNC: Text(
+    )
+    SYNC = Text(
         "read the loss every 50 steps (`.item()`, `print`), copies with `non_blocking=True` from pinned memory",
         "不要每步都取 loss（`.item()`、`print`），每 50 步取一次；从锁页内存用 `non_blocking=True` 拷贝",
-    ),
-    HostLoss.PYTHON: Text(
+    )
+    PYTHON = Text(
         'the loop\'s own Python: `with headrace.phase("name")` around its parts says which; move it into the data set',
         '循环自身的 Python：用 `with headrace.phase("名称")` 包住各段即可看出是哪一段；移进数据集',
-    ),
-    HostLoss.LAUNCHES: Text(
+    )
+    LAUNCHES = Text(
         "fewer, larger kernels: `torch.compile(model)`, CUDA graphs, `fused=True` optimizers, a bigger batch",
         "更少、更大的 kernel：`torch.compile(model)`、CUDA Graph、`fused=True` 的优化器、加大 batch",
-    ),
-}
+    )
 
 
 def advice_on(
@@ -350,7 +341,7 @@ def advice_on(
     number of its workers while it runs.
     """
     if not is_loader:  # a generator, a list: the loop makes its data in between
-        return CauseAdvice(fix=(HOST_FIXES[HostLoss.PYTHON],))
+        return CauseAdvice(fix=(HostLoss.PYTHON.value,))
     advice = _ADVICE.get(cause, _ADVICE[Cause.UNKNOWN])
     if uneven_workers:
         other = _OTHER_NUMBER.filled(workers=uneven_workers + 1)
@@ -361,10 +352,10 @@ def advice_on(
     if bottleneck in {
         Bottleneck.IPC_COPY,
         Bottleneck.SAMPLER,
-    }:  # batches lie there: the buffer is full, and each of them has its price
-        idle |= {_PREFETCH_FUTILE, _BIGGER_BATCH_FUTILE, _HEADRACE} | (
-            {MORE_SUPPLY} if bottleneck is Bottleneck.SAMPLER else set()
-        )
+    }:  # they lie there: the buffer is full, each has its price
+        idle |= {_PREFETCH_FUTILE, _BIGGER_BATCH_FUTILE, _HEADRACE}
+    if bottleneck is Bottleneck.SAMPLER:
+        idle.add(MORE_SUPPLY)
     # whoever gives them out, samples come one at a time; or as slowly, while threads take the cores from each other
     if bottleneck in {Bottleneck.SERIAL, Bottleneck.THREADS}:
         idle |= {_FEWER_WORKERS_FUTILE, _HEADRACE, _OUT_OF_ORDER, MORE_SUPPLY}

@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.model import Activity, Cause, Confidence, EventKind, Finding, Text, format_share, three_digits
 
-from ..remedies import HOST_FIXES, HostLoss, make_finding
+from ..remedies import HostLoss, make_finding
 from .processes import ends_of
 from .trainer import Trainer
 
@@ -136,5 +136,5 @@ def find_host_bound(host: Mapping[str, float], *, num_workers: int) -> Iterator[
     blanks = shares | {"idle_cores": three_digits(host["idle_cores"]), "workers": num_workers}
     evidence = [text.filled(**blanks) for text in (_NOT_KEPT_BUSY, *(_LOST_TO[one] for one in losses))]
     figures = {name: value for name, value in host.items() if name != "wait_share"}
-    likely, fix, gain = Confidence.LIKELY, tuple(HOST_FIXES[one] for one in losses), 1 / max(0.05, 1 - lost)
+    likely, fix, gain = Confidence.LIKELY, tuple(one.value for one in losses), 1 / max(0.05, 1 - lost)
     yield make_finding(Cause.HOST_BOUND, lost, evidence, figures=figures, confidence=likely, fix=fix, gain=gain)

@@ -21,7 +21,7 @@ from headrace.model import (
     is_copy_timed,
 )
 
-from ..remedies import HOST_FIXES, LOOP_MAKES_DATA, HostLoss, advice_on, epoch_start_fixes, make_finding
+from ..remedies import LOOP_MAKES_DATA, HostLoss, advice_on, epoch_start_fixes, make_finding
 from ..steps import SLOW_STEPS, SUPPLY_CAUSES, Cost, StepPeriod, cost_of, find_period, of_weight, report_from
 from .estimates import Estimate, estimate_async_checkpoint
 from .processes import Times, covering, ends_of, seen, starts_of
@@ -365,5 +365,5 @@ def _slow_steps(loader: LoaderWaits, trainer: Trainer) -> Iterator[Finding]:
 
 
 def _unknown(cost: Cost, train_s: float, evidence: Iterable[Text]) -> Finding:
-    figures, measure = {"count": float(cost.count)}, (HOST_FIXES[HostLoss.PYTHON],)
+    figures, measure = {"count": float(cost.count)}, (HostLoss.PYTHON.value,)
     return make_finding(Cause.UNKNOWN, cost.lost_s / train_s, evidence, figures=figures, measure=measure)
