@@ -35,7 +35,10 @@ _ASKED_AT_WILL = {
     *(torch_data.WeightedRandomSampler, DistributedSampler, torch_loader._InfiniteConstantSampler),
 }
 _TORCHS_PREFETCH = 2  # where nobody gave one
-_GIVEN = {"num_workers", "prefetch_factor"}  # by a profile, in place of the script's
+_AS_IT_IS = (
+    *("collate_fn", "pin_memory", "pin_memory_device", "timeout", "worker_init_fn", "generator"),
+    *("num_workers", "persistent_workers"),
+)
 _PROBED_SAMPLES = 2  # a data set, or a collation, that draws at all draws in nearly every sample
 _PROBE_GRACE_S = 1.0
 _TorchsWorkers = torch_loader._MultiProcessingDataLoaderIter
@@ -56,7 +59,7 @@ class _Indices:
     def __init__(self, sampler: Any, ahead: int) -> None:
         self._sampler, self._ahead = sampler, ahead
         self._source: Iterator[Any] = iter(())
-        self._asked, self._given = deque[Any](), deque[Any]()
+        self._kept, self._num_given = deque[Any](), 0  # of what is kept, to whoever makes the batches
         self._is_over = self.goes_on = False
         self.raised: Exception | None = None  # by the sampler
 
@@ -71,39 +74,38 @@ class _Indices:
     def begin(self) -> None:
         """Begin a pass."""
         self._source, self._is_over = iter(self._sampler), False
-        self._asked.clear()
-        self._given.clear()
+        self._kept.clear()
+        self._num_given = 0
 
     def __next__(self) -> Any:
         if self.goes_on:  # whoever asks now begins with what nobody has delivered
-            self.goes_on = False
-            self._asked.extendleft(reversed(self._given))
-            self._given.clear()
+            self.goes_on, self._num_given = False, 0
         self._ask_as_torch()
-        if not self._asked:
+        if self._num_given == len(self._kept):
             self._ask()
-        self._given.append(self._asked.popleft())
-        return self._given[-1]
+        self._num_given += 1
+        return self._kept[self._num_given - 1]
 
     @property
     def has_more(self) -> bool:
         """Whether there is something that nobody has delivered."""
-        return bool(self._given or self._asked)
+        return bool(self._kept)
 
     def delivered(self) -> None:
         """A batch has left, or its error."""
-        if self._given:
-            self._given.popleft()
+        if self._num_given:
+            self._kept.popleft()
+            self._num_given -= 1
         self._ask_as_torch()
 
     def _ask_as_torch(self) -> None:
         with contextlib.suppress(StopIteration):
-            while not self._is_over and len(self._asked) + len(self._given) < self._ahead:
+            while not self._is_over and len(self._kept) < self._ahead:
                 self._ask()
 
     def _ask(self) -> None:
         try:
-            self._asked.append(next(self._source))
+            self._kept.append(next(self._source))
         except Exception as error:
             self._is_over, self.raised = isinstance(error, StopIteration), error
             raise
@@ -128,6 +130,7 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
     """The iterator of a script's loader: one of ours or of torch's inside, which takes the place of the other."""
 
     inner: Any
+    is_ours: bool  # whether our workers make the batches now
 
     def __init__(self, loader: Any, feeding: Feeding) -> None:
         self._feeding = feeding
@@ -141,17 +144,13 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
         self._is_at_will = type(innermost) in _ASKED_AT_WILL
         if self._is_iterable and loader.persistent_workers:  # its workers' generators go on from pass to pass
             feeding.stretch = 0
-        self._has_failed, self._is_torchs, self._has_drawn = False, feeding.stretch > 0, False
-        put_back = _keep_generators(loader)
-        try:
+        self._has_failed, self.is_ours, self._has_drawn = False, not feeding.stretch, False
+        with _draws_undone(loader):
             self._open()
-        except BaseException:
-            put_back()
-            raise
         feeding.told(self, "begun", None)
 
     def _open(self) -> None:
-        self.inner = self._torchs() if self._is_torchs else self._ours()._get_iterator()
+        self.inner = self._ours()._get_iterator() if self.is_ours else self._torchs()
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner":
@@ -159,13 +158,12 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
         return getattr(self.inner, name)
 
     @property
-    def is_ours(self) -> bool:
-        """Whether our workers make the batches now."""
-        return not self._is_torchs
+    def _is_measured(self) -> bool:
+        """Whether torch's stretch is over, and ours may go on."""
+        return not (self.is_ours or self._has_failed or self._feeding.stretch)
 
     def __next__(self) -> Any:
-        is_measured = self._is_torchs and not self._has_failed and not self._feeding.stretch
-        if is_measured and self._is_exact and self._indices.has_more:
+        if self._is_measured and self._is_exact and self._indices.has_more:
             self._go_over("measured")
         try:
             batch = next(self.inner)
@@ -174,13 +172,13 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
             raise
         except Exception as error:
             if not self._is_failure(error):
-                if self._is_torchs or error is self.inner._feed.raised:
+                if not self.is_ours or error is self.inner._feed.raised:
                     self._indices.delivered()
                 raise
             self._go_over(_said(error))
             return self.__next__()
         self._indices.delivered()
-        if self._is_torchs:
+        if not self.is_ours:
             self._feeding.stretch = max(0, self._feeding.stretch - 1)
         elif not self._has_drawn and self.inner._feed.figures.draws:
             self._has_drawn = True
@@ -189,7 +187,7 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         """Begin another pass with persistent workers."""
-        if self._is_torchs and not self._has_failed and not self._feeding.stretch:
+        if self._is_measured:
             self._indices.begin()
             self._go_over("measured")
             return
@@ -207,7 +205,7 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
 
     def _is_failure(self, error: Exception) -> bool:
         """Whether an error is ours: no sample, collation or sampler raised it, and torch's workers would not either."""
-        if self._is_torchs or not self._is_exact or isinstance(error, (BatchTimeout, WorkerHang, WorkerLost)):
+        if not (self.is_ours and self._is_exact) or isinstance(error, (BatchTimeout, WorkerHang, WorkerLost)):
             return False
         feed = self.inner._feed
         theirs = (feed.raised, feed.losses.fatal, self._indices.raised)
@@ -218,21 +216,20 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
         before, given = self.inner, self._parts["generator"]
         with contextlib.suppress(Exception):  # it may be what has failed
             before._shutdown_workers()
-        self._is_torchs = not self._is_torchs
-        self._indices.goes_on = True
+        self.is_ours, self._indices.goes_on = not self.is_ours, True
         # torch would not draw another base seed here, from whichever generator
         self._parts["generator"] = torch.Generator().manual_seed(int(before._base_seed))
         try:
             try:
                 self._open()
             except Exception as error:
-                if self._is_torchs:
+                if not self.is_ours:
                     raise
-                self._is_torchs, self._indices.goes_on, why = True, True, _said(error)
+                self.is_ours, self._indices.goes_on, why = False, True, _said(error)
                 self._open()
         finally:
             self._parts["generator"] = given
-        self._has_failed |= self._is_torchs
+        self._has_failed |= not self.is_ours
         self.inner._num_yielded = before._num_yielded
         self._feeding.told(self, why, before)
 
@@ -250,8 +247,7 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
     def _ours(self) -> _Shadow:
         """Return our loader: with the settings of a profile or the environment where they change no batch."""
         parts, before = self._parts, self._feeding.ours
-        names = ("collate_fn", "pin_memory", "timeout", "worker_init_fn", "generator", "num_workers")
-        options = {name: parts[name] for name in (*names, "persistent_workers", "pin_memory_device")}
+        options = {name: parts[name] for name in _AS_IT_IS}
         options["multiprocessing_context"] = self._plain().multiprocessing_context
         options["in_order"] = parts.get("in_order", True)
         if self._is_iterable:
@@ -265,11 +261,10 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
         elif parts["prefetch_factor"] != _TORCHS_PREFETCH:
             options["prefetch_factor"] = parts["prefetch_factor"]
         if self._is_at_will and self._is_exact:
-            settings = resolve_settings()
-            if settings["num_workers"].value in (0, "auto"):  # in-process, or perhaps: not what was asked to be fed
-                settings.pop("num_workers")
-            given = {name for name, one in settings.items() if one.origin is not Origin.DEFAULT}
-            options = {name: value for name, value in options.items() if name not in given & _GIVEN}
+            for name, one in resolve_settings().items():
+                is_given = one.origin is not Origin.DEFAULT and name in ("num_workers", "prefetch_factor")
+                if is_given and one.value not in (0, "auto"):  # in-process, or perhaps: not what was asked to be fed
+                    options.pop(name, None)
             options["tune"] = "online" if self._feeding.tunes else None
         self._feeding.ours = shadow = _Shadow(parts["dataset"], **options)
         if shadow.tune is not None and before is not None:
@@ -282,19 +277,20 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {describe_error(error).message}"
 
 
-def _keep_generators(loader: Any) -> Callable[[], None]:
-    """Remember where the generators stand that a loader may draw from; returns what puts them back."""
+@contextlib.contextmanager
+def _draws_undone(loader: Any) -> Iterator[None]:
+    """Put the generators that a loader may draw from back to where they stand, if it cannot begin."""
     held = (torch.default_generator, loader.generator, getattr(loader.sampler, "generator", None))
     states = [(one, one.get_state()) for one in held if isinstance(one, torch.Generator)]
     python, legacy = random.getstate(), np.random.get_state()
-
-    def put_back() -> None:
+    try:
+        yield
+    except BaseException:
         for generator, state in states:
             generator.set_state(state)
         random.setstate(python)
         np.random.set_state(legacy)
-
-    return put_back
+        raise
 
 
 # ------------------------------------------------------------------------------------ whether a loader may be fed
@@ -361,26 +357,20 @@ def _probe(
         places: tuple[Any, ...] = (torch, torch.random)
         for place in places:
             place.initial_seed = lambda: info.seed
-        try:
-            draws = _draws(fetcher, first[:_PROBED_SAMPLES] if is_batched else first, (dataset, collate), info)
-        except Exception:
-            if not is_batched:
-                raise
-            draws = _draws(fetcher, first, (dataset, collate), info)  # what makes sense for a whole batch only
-        found = FeedReason.ASKS_WORKER if info.was_asked else FeedReason.DRAWS if draws else FeedReason.FED
+        # the whole batch where some samples of it make no sense
+        for indices in (first[:_PROBED_SAMPLES], first) if is_batched else (first,):
+            with contextlib.suppress(Exception):
+                seeds, info.was_asked = SampleSeeds((dataset, collate), trial_samples=1 << 30), False
+                with seeds:
+                    seeds.begin_chunk()
+                    seeds.begin_sample(0, 0)
+                    fetcher.fetch(indices)
+                    seeds.end_sample()
+                draws = seeds.end_chunk() or seeds.is_drawing
+                found = FeedReason.ASKS_WORKER if info.was_asked else FeedReason.DRAWS if draws else FeedReason.FED
+                break
     except BaseException:  # whatever it is, torch's own loader will say it
         pass
     finally:
         answer.send(found.value)
         answer.close()
-
-
-def _draws(fetcher: Any, indices: Any, holders: Any, info: _Watched) -> bool:
-    """Fetch what torch's worker would fetch; whether a generator moved meanwhile, or was asked for its state."""
-    seeds, info.was_asked = SampleSeeds(holders, trial_samples=1 << 30), False
-    with seeds:
-        seeds.begin_chunk()
-        seeds.begin_sample(0, 0)
-        fetcher.fetch(indices)
-        seeds.end_sample()
-    return seeds.end_chunk() or seeds.is_drawing
