@@ -30,7 +30,7 @@ _STARVED_BUSY = 0.6
 _BYTES_FROM = 0.5
 # neighbours that are no further apart than this are not looked between
 _FINE_UP, _FINE_DOWN = 1.2, 1.5
-_SPARE_WINDOWS, _SPARE_S, _HEADROOM = 8, 4.0, 1.25
+_SPARE_S, _HEADROOM = 4.0, 1.25
 _FIRST_REST_S, _MOST_REST_S = 30.0, 900.0
 _MOST_TOLD = 256
 _MEMORY_REST_S, _MEMORY_EVERY_S = 300.0, 2.0
@@ -103,7 +103,7 @@ class Controller:
     _noise: float = 0.02  # between windows
     _trial: Adjustment | None = None
     _rate_before: _Rate = _Rate(1.0, 0.0)  # that trial
-    _settling: int = 1  # windows to pass over
+    _is_settling: bool = True  # the next window is passed over
     _workers: int = 0  # as they should be
     _start: int = 0
     _rest: _Rest = field(default_factory=_Rest)
@@ -126,8 +126,8 @@ class Controller:
             return self._yield_memory(seen)
         if not seen.is_steady:
             return None
-        if self._settling:
-            self._settling -= 1
+        if self._is_settling:
+            self._is_settling = False
             return None
         if self._windows:  # of two in a row, the difference is 1.13 times the spread on average
             before = self._windows[-1].rate
@@ -140,49 +140,41 @@ class Controller:
 
     def pause(self) -> None:
         """An epoch begins: what lies between two of them is no window, and workers may be new."""
-        self._settling = max(self._settling, 1)
+        self._is_settling = True
 
     # ------------------------------------------------------------------------------------ judging
 
     def _judge(self, trial: Adjustment) -> Adjustment | None:
-        windows, rate = self._windows, self._rate()
-        gain, error = rate.over(self._rate_before)
-        is_grown = trial.after > trial.before
-        is_last = len(windows) >= _MOST_WINDOWS
+        is_last, is_grown = len(self._windows) >= _MOST_WINDOWS, trial.after > trial.before
         if trial.reason is AdjustmentReason.SPARE:
-            return self._judge_spare(trial)
-        is_bad = gain < _MUCH_WORSE
-        if len(windows) < _LEAST_WINDOWS and not is_bad:
+            if self._wait_share() >= _WAITS_FROM:
+                self._spare_rest.begin(self.now_s)
+                return self._undo(trial, AdjustmentReason.MISSED)
+            if is_last:
+                self._spared_at_s = self.now_s
+                return self._keep(trial, AdjustmentReason.ENOUGH)
             return None
+        rate = self._rate()
+        gain, error = rate.over(self._rate_before)
         wanted = _BETTER if is_grown else _AS_GOOD
         if trial.reason is AdjustmentReason.CONTENDED:  # on full cores everything is noisy, and fewer is what is due
             wanted = min(wanted, 1 - error)
-        if not is_bad and not is_last and abs(gain - wanted) < _ERRORS * error:
+        is_open = len(self._windows) < _LEAST_WINDOWS or (abs(gain - wanted) < _ERRORS * error and not is_last)
+        if is_open and gain >= _MUCH_WORSE:
             return None
         if trial.lever is Lever.WORKERS:
             if is_grown and gain >= _IN_PROPORTION * trial.after / trial.before:
                 # no limit is near: what more workers gave less with is of another time
                 self._known = {n: known for n, known in self._known.items() if n < trial.after}
             self._known[trial.after] = rate
-        is_kept = gain >= wanted and (not is_grown or gain - 1 >= _ERRORS * error)
-        if not is_kept:
+        if gain < wanted or (is_grown and gain - 1 < _ERRORS * error):
             if trial.lever is Lever.AHEAD:
                 self._ahead_rest.begin(self.now_s)
-            return self._tell(AdjustmentReason.NO_GAIN, trial.after, trial.before, lever=trial.lever, gain=gain)
-        self._trial = None
-        if gain >= _BETTER:
-            self._rest, self._has_settled = _Rest(), False
-        reason = AdjustmentReason.HELPED if gain >= _BETTER else AdjustmentReason.AS_GOOD
-        return self._tell(reason, trial.after, trial.after, lever=trial.lever, gain=gain)
-
-    def _judge_spare(self, trial: Adjustment) -> Adjustment | None:
-        if self._wait_share() >= _WAITS_FROM:
-            self._spare_rest.begin(self.now_s)
-            return self._tell(AdjustmentReason.MISSED, trial.after, trial.before)
-        if len(self._windows) >= _MOST_WINDOWS:
-            self._trial, self._spared_at_s = None, self.now_s
-            return self._tell(AdjustmentReason.ENOUGH, trial.after, trial.after)
-        return None
+            return self._undo(trial, AdjustmentReason.NO_GAIN, gain)
+        if gain < _BETTER:
+            return self._keep(trial, AdjustmentReason.AS_GOOD, gain)
+        self._rest, self._has_settled = _Rest(), False
+        return self._keep(trial, AdjustmentReason.HELPED, gain)
 
     # ------------------------------------------------------------------------------------ what to try
 
@@ -202,10 +194,12 @@ class Controller:
         else:
             self._known[seen.num_workers] = rate
         is_contended = self._mean("no_core_share") >= _CONTENDED_FROM
-        if self._busy_share() < _STARVED_BUSY:
-            further = self._reach_further(seen, rate)
-            if further is not None or not is_contended:
-                return further
+        if self._busy_share() < _STARVED_BUSY:  # workers have nothing to do: more batches may be in flight
+            ahead = min(2 * seen.ahead, seen.most_ahead)
+            if ahead > seen.ahead and self.now_s >= self._ahead_rest.until_s:
+                return self._try(AdjustmentReason.STARVED, seen.ahead, ahead, rate, Lever.AHEAD)
+            if not is_contended:
+                return None
         if self._mean("bytes_share") >= _BYTES_FROM:
             return None  # the reader's depth is its own to find
         return self._climb(seen, rate, is_contended=is_contended)
@@ -250,7 +244,7 @@ class Controller:
         else:
             return None
         wanted = min(wanted, most)
-        return wanted if wanted > now and wanted not in self._known else None
+        return wanted if wanted > now else None
 
     def _below(self, now: int) -> int | None:
         """The next number of workers to try below this one."""
@@ -274,17 +268,10 @@ class Controller:
             most = min(most, math.floor(seen.processors * (1 - off_core) / on_core) + 1)
         return most
 
-    def _reach_further(self, seen: TuningWindow, rate: _Rate) -> Adjustment | None:
-        """The loop waits, and workers have nothing to do: more batches may be in flight."""
-        ahead = min(2 * seen.ahead, seen.most_ahead)
-        if ahead <= seen.ahead or self.now_s < self._ahead_rest.until_s:
-            return None
-        return self._try(AdjustmentReason.STARVED, seen.ahead, ahead, rate, lever=Lever.AHEAD)
-
     def _spare(self, seen: TuningWindow) -> Adjustment | None:
         """Nothing waits: as many workers as are busy, and some."""
         windows, now = self._windows, seen.num_workers
-        if len(windows) < _SPARE_WINDOWS or sum(one.elapsed_s for one in windows) < _SPARE_S:
+        if len(windows) < _MOST_WINDOWS or sum(one.elapsed_s for one in windows) < _SPARE_S:
             return None
         fewer = max(math.ceil(now * self._busy_share() * _HEADROOM), math.ceil(now / 2))
         if now - fewer < max(1.0, 0.15 * now) or self.now_s < self._spare_rest.until_s:
@@ -295,10 +282,8 @@ class Controller:
         """Memory is short: give back what was grown; that the guard sends workers home is its own affair."""
         trial, now = self._trial, seen.num_workers
         if trial is not None and trial.lever is Lever.AHEAD:
-            return self._tell(AdjustmentReason.MEMORY, trial.after, trial.before, lever=Lever.AHEAD)
-        fewer = max(self._start, min(now - 1, 3 * now // 4))
-        if trial is not None:
-            fewer = min(trial.before, trial.after)
+            return self._undo(trial, AdjustmentReason.MEMORY)
+        fewer = max(self._start, min(now - 1, 3 * now // 4)) if trial is None else min(trial.before, trial.after)
         if fewer >= now or self.now_s < self._memory[2]:
             return None
         self._memory = fewer, self.now_s + _MEMORY_REST_S, self.now_s + _MEMORY_EVERY_S
@@ -307,34 +292,33 @@ class Controller:
     # ------------------------------------------------------------------------------------ moves, and what is said
 
     def _try(
-        self, reason: AdjustmentReason, before: int, after: int, rate: _Rate, *, lever: Lever = Lever.WORKERS
+        self, reason: AdjustmentReason, before: int, after: int, rate: _Rate, lever: Lever = Lever.WORKERS
     ) -> Adjustment:
-        self._trial, self._rate_before = self._tell(reason, before, after, lever=lever), rate
+        self._trial, self._rate_before = self._tell(reason, before, after, lever), rate
         return self._trial
 
+    def _keep(self, trial: Adjustment, reason: AdjustmentReason, gain: float = 1.0) -> Adjustment:
+        self._trial = None
+        return self._tell(reason, trial.after, trial.after, trial.lever, gain)
+
+    def _undo(self, trial: Adjustment, reason: AdjustmentReason, gain: float = 1.0) -> Adjustment:
+        return self._tell(reason, trial.after, trial.before, trial.lever, gain)
+
     def _tell(
-        self, reason: AdjustmentReason, before: int, after: int, *, lever: Lever = Lever.WORKERS, gain: float = 1.0
+        self, reason: AdjustmentReason, before: int, after: int, lever: Lever = Lever.WORKERS, gain: float = 1.0
     ) -> Adjustment:
         """Decide, and say so; a number that changes begins windows of its own."""
-        told = Adjustment(
-            lever=lever,
-            before=before,
-            after=after,
-            reason=reason,
-            wait_share=self._wait_share(),
-            gain=gain,
-            at_s=self.now_s,
-        )
-        self.told.append(told)
+        seen = {"wait_share": self._wait_share(), "gain": gain, "at_s": self.now_s}
+        self.told.append(Adjustment(lever=lever, before=before, after=after, reason=reason, **seen))
         if before != after:
             self._trial = None
             self._workers = after if lever is Lever.WORKERS else self._workers
             self._begin_windows()
-        return told
+        return self.told[-1]
 
     def _begin_windows(self) -> None:
         self._windows.clear()
-        self._settling = 1
+        self._is_settling = True
 
     def _rate(self) -> _Rate:
         return _Rate.of(self._windows, self._noise)
