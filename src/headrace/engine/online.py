@@ -74,11 +74,11 @@ class OnlineTuner:
         if not self._began_at:
             self._begin(now)
             return
-        elapsed = now - self._began_at
-        done, busy_s, *shares = self._done()
-        if elapsed < _LEAST_S or (elapsed < _MOST_S and done < _SAMPLES * self._pool.num_workers**0.5):
+        window = self._window(now - self._began_at)
+        is_short = window.elapsed_s < _MOST_S and window.samples < _SAMPLES * window.num_workers**0.5
+        if window.elapsed_s < _LEAST_S or is_short:
             return
-        if (told := self.controller.observe(self._window(elapsed, done, busy_s, *shares))) is not None:
+        if (told := self.controller.observe(window)) is not None:
             self._do(told)
         self._note_depth()
         self._ended_at, self._began_at = now, 0.0
@@ -91,19 +91,6 @@ class OnlineTuner:
         self._work_before = self._work()
         self._bytes_wait_s = self._reader.stats().wait_s if self._reader is not None else 0.0
 
-    def _done(self) -> tuple[float, float, float, float]:
-        """Samples of this window, seconds that workers were busy; shares of these on a core, and ready without one."""
-        done, busy_s, seen = 0.0, 0.0, [0.0, 0.0, 0.0]
-        for worker, now in self._work().items():
-            before = self._work_before.get(worker, (0, 0))
-            is_new = now[0] < before[0]  # another one has its number
-            grown = [max(0, a - b) for a, b in zip(now, (0,) * len(now) if is_new else before, strict=False)]
-            done, busy_s = done + grown[0], busy_s + grown[1]
-            if len(grown) == 4:
-                seen = [a + b for a, b in zip(seen, grown[1:], strict=True)]
-        looked_at_s = max(seen[0], seen[1] + seen[2], 1e-9)
-        return done, busy_s, seen[1] / looked_at_s, seen[2] / looked_at_s
-
     def _work(self) -> dict[int, tuple[float, ...]]:
         """Of each worker: samples done, seconds busy; of some also those on a core, and ready to run without one."""
         words, found, running = self._words, {}, self._pool.running()
@@ -115,7 +102,17 @@ class OnlineTuner:
             found[worker] = words[at + Record.SAMPLES_DONE], words[at + Record.BUSY_NS] / 1e9, *(schedule or ())
         return found
 
-    def _window(self, elapsed: float, done: float, busy_s: float, on_core: float, no_core: float) -> TuningWindow:
+    def _window(self, elapsed: float) -> TuningWindow:
+        # seen: busy, on a core, ready to run without one; of those whose time on cores is read
+        done, busy_s, seen = 0.0, 0.0, [0.0, 0.0, 0.0]
+        for worker, now in self._work().items():
+            before = self._work_before.get(worker, (0, 0))
+            is_new = now[0] < before[0]  # another one has its number
+            grown = [max(0, a - b) for a, b in zip(now, (0,) * len(now) if is_new else before, strict=False)]
+            done, busy_s = done + grown[0], busy_s + grown[1]
+            if len(grown) == 4:
+                seen = [a + b for a, b in zip(seen, grown[1:], strict=True)]
+        looked_at_s = max(seen[0], seen[1] + seen[2], 1e-9)
         # without what it takes to hand out a batch that is ready, which no worker can change
         waited = self._pool.asleep_s - self._asleep_s
         usual_s, longest_s = self._waits.steps_of(self._waits.count - self._count)
@@ -135,8 +132,8 @@ class OnlineTuner:
             ahead=self._pacing.ahead[0],
             most_ahead=self._pacing.limit(_PLENTY_AHEAD),
             processors=self._processors,
-            cpu_share=on_core,
-            no_core_share=no_core,
+            cpu_share=seen[1] / looked_at_s,
+            no_core_share=seen[2] / looked_at_s,
             bytes_share=min(1.0, bytes_wait_s / busy_s) if busy_s else 0.0,
             is_short=self._guard.pressure.level is not Level.NONE,
             is_steady=not is_starting and longest_s <= max(_PAUSE_S, _PAUSE_STEPS * usual_s),
@@ -154,18 +151,14 @@ class OnlineTuner:
             is_back = told.reason in (AdjustmentReason.NO_GAIN, AdjustmentReason.MEMORY)
             self._pacing.asked_ahead = self.asked_ahead if is_back else told.after
         else:
-            self._resize(told.after)
+            if told.after > self._pool.num_workers:
+                self._target = told.after
+            elif told.after < self._pool.num_workers:
+                self._pool.shrink(self._pool.num_workers - told.after)
+                self._pool.pipes.flush()
             if self._pacing.asked_ahead is not None:  # so many for each worker, as torch means it
                 ahead = max(2, round(self._pacing.asked_ahead * told.after / told.before))
                 self.asked_ahead = self._pacing.asked_ahead = ahead
-
-    def _resize(self, num_workers: int) -> None:
-        change = num_workers - self._pool.num_workers
-        if change > 0:
-            self._target = num_workers
-        elif change < 0:
-            self._pool.shrink(-change)
-            self._pool.pipes.flush()
 
     def _start_one(self) -> None:
         """Start one, and soon another: a fork of a large process takes a while, and the loop's batch may be ready."""
