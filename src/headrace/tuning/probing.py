@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import signal
 import sys
@@ -68,19 +69,13 @@ class ProbeHost(TargetProcess):
 
     def run(self, candidate: Candidate, seconds: float) -> ProbeOutcome:
         """Try a candidate for a stretch; a failure is a result, too."""
-        began, said_before, said = self.elapsed_s, self.num_said, ""
+        began, said_before = self.elapsed_s, self.num_said
         order = {"candidate": asdict(candidate), "seconds": seconds}
-        event, why, peak = self._ask(order, self._patience_s + 4 * seconds)
-        if event is None or event["event"] != "ended":
-            if why is not None or not self._has_ended():
-                self.end([pid for pid in self.processes() if pid != self.child.pid])
-                if not self._has_ended():
-                    raise InternalError("a probe could not be ended", it_said=self.said())
-            if event is not None and event["event"] == "failed":
-                why, said = why or Failure.ERROR, event["what"]
-        else:
-            why, said = Failure.DIED, f"{_ending(event['code'])}\n{self.said(since=said_before)}"
-        facts = event or {}
+        facts, why, peak = self._ask(order, self._patience_s + 4 * seconds)
+        said = facts.get("what", "")
+        if why is None and "figures" not in facts:
+            why = Failure.ERROR if said else Failure.DIED
+            said = said or f"{_ending(facts['code'])}\n{self.said(since=said_before)}"
         if service := facts.get("service"):
             self.service = Service(**service)
         return ProbeOutcome(
@@ -95,42 +90,40 @@ class ProbeHost(TargetProcess):
 
     def measure(self, *, num_samples: int = 6, seconds: float = 60.0) -> Measured:
         """Measure what a sample and a worker take of memory; raises `CannotLoadTarget` where that cannot be."""
-        event, why, peak = self._ask({"num_samples": num_samples}, seconds)
-        if event is not None and why is None and event["event"] == "measured":
-            return Measured(**{**event["measured"], "cost": SampleCost(**event["measured"]["cost"])})
+        facts, why, peak = self._ask({"num_samples": num_samples}, seconds)
+        if why is None and (found := facts.get("measured")):
+            return Measured(**{**found, "cost": SampleCost(**found["cost"])})
+        said = facts.get("what") or f"it took more than {format_seconds(seconds)}"
         if why is Failure.MEMORY:
             said = f"it took {format_bytes(peak)}, and {format_bytes(self._memory_bytes or 0)} are free for it"
-        else:
-            said = f"it took more than {format_seconds(seconds)}" if event is None else event["what"]
         raise CannotLoadTarget(
             f"{self._target or 'an interpreter'} could not be measured: {said}",
             it_said=self.said()[-300:] or "nothing",
             next_step="--sample-bytes, such as 25MB, instead of a target",
         )
 
-    def _ask(self, order: Any, seconds: float) -> tuple[dict[str, Any] | None, Failure | None, int]:
-        """Give an order; returns what came of it, or why it may not go on, and the most memory of all processes."""
+    def _ask(self, order: Any, seconds: float) -> tuple[dict[str, Any], Failure | None, int]:
+        """Give an order; returns what was said of it, why it had to be ended, the most memory of all processes."""
         self.tell(order)
-        peak, deadline = 0, time.monotonic() + seconds
-        while True:
+        facts: dict[str, Any] = {}
+        why, peak, is_over, deadline = None, 0, False, time.monotonic() + seconds
+        while "code" not in facts:
             event = self.event(_LOOK_EVERY_S)
-            peak = max(peak, read_tree_memory(self.child.pid) or 0)  # with the pages that it shares with the host
-            if self._memory_bytes is not None and peak > self._memory_bytes:
-                return event, Failure.MEMORY, peak
-            if event is not None:
-                return event, None, peak
+            if event is not None and (not is_over or "code" in event):
+                facts |= event
+                deadline = min(deadline, time.monotonic() + _STOP_S)  # there is nothing left but to end
             if self.has_ended:
                 what = f"the process that holds {self._target} has ended: {_ending(self.child.wait())}"
                 raise UnusableInput(what, it_said=self.said())
-            if time.monotonic() > deadline:
-                return None, Failure.HUNG, peak
-
-    def _has_ended(self) -> bool:
-        """Whether the probe ends in time, whatever it still has to say."""
-        while (event := self.event(_STOP_S)) is not None:
-            if event["event"] == "ended":
-                return True
-        return False
+            peak = max(peak, read_tree_memory(self.child.pid) or 0)  # with the pages that it shares with the host
+            is_too_large, is_late = peak > (self._memory_bytes or math.inf), time.monotonic() > deadline
+            if is_over and is_late and "code" not in facts:
+                raise InternalError("a probe could not be ended", it_said=self.said())
+            if not is_over and (is_too_large or is_late):
+                why = Failure.MEMORY if is_too_large else None if facts else Failure.HUNG
+                is_over, deadline = True, time.monotonic() + _STOP_S
+                self.end([pid for pid in self.processes() if pid != self.child.pid])
+        return facts, why, peak
 
 
 def _ending(code: int) -> str:
@@ -159,20 +152,21 @@ def main() -> int:
         return 0
     orders.say("ready", subject=asdict(_subject_of(target)))
     for number, order in enumerate(orders):
+        code = 0
         if "num_samples" in order:  # by this process: a fork would share its pages
             try:
                 orders.say("measured", measured=asdict(measure(target, order["num_samples"])))
             except HeadraceError as error:
                 orders.say("failed", what=str(error))
-            continue
-        pid = os.fork()
-        if not pid:
+        elif pid := os.fork():
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        else:
             end_with_parent()
             torch.set_num_threads(num_threads)
             torch.manual_seed(number)
             _probe(target, Candidate(**order["candidate"]), order["seconds"], orders)
             os._exit(0)
-        orders.say("ended", code=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        orders.say("ended", code=code)
     return 0
 
 
