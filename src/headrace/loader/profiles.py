@@ -1,12 +1,8 @@
 """A loader's settings by name: an argument, the environment, a profile of `headrace.toml`, or one for the machine.
 
-    [profiles.cluster]
-    num_workers = 12
-    memory = "24GiB"
-
-`DataLoader(..., profile="cluster")` reads it from the file that HEADRACE_CONFIG names, else from the `headrace.toml` of
-the current folder or the nearest one above it. Each setting comes from the first of: argument, environment
-(`HEADRACE_NUM_WORKERS`, …), profile (of the file, else built in), default.
+`DataLoader(..., profile="cluster")` takes what `[profiles.cluster]` sets in the file that HEADRACE_CONFIG names, or in
+the `headrace.toml` of the current folder or the nearest one above it. Each setting comes from the first of: argument,
+environment (`HEADRACE_NUM_WORKERS`, …), profile (of the file, else built in), default.
 """
 
 import functools
@@ -37,12 +33,9 @@ from headrace.model import (
 
 _log = logging.getLogger(__name__)
 _P = ParamSpec("_P")
-
 FILE_NAME = "headrace.toml"
 _NEEDS_WORKERS = ("prefetch_factor", "persistent_workers")
 BUILT_IN = ("debug", "conservative", "balanced", "aggressive")
-
-
 # What a profile may set, and its default. Not `batch_size`: that changes what is learnt.
 SETTINGS: Mapping[str, Any] = {
     "num_workers": 0,
@@ -106,8 +99,8 @@ def _of_profile(name: str) -> dict[str, Setting]:
     if name in profiles:
         return {key: Setting(value, Origin.FILE, str(path)) for key, value in profiles[name].items()}
     if name in BUILT_IN:
-        values, why = _built_in(name)
-        return {key: Setting(value, Origin.BUILT_IN, why) for key, value in values.items()}
+        built_in, why = _built_in()
+        return {key: Setting(value, Origin.BUILT_IN, why) for key, value in built_in[name].items()}
     raise UnusableInput(
         f"there is no profile {name!r}",
         known=", ".join(dict.fromkeys((*profiles, *BUILT_IN))),
@@ -116,19 +109,17 @@ def _of_profile(name: str) -> dict[str, Setting]:
     )
 
 
-def _built_in(name: str) -> tuple[dict[str, Any], str]:
-    """Return the settings of a built-in profile for this machine and rank, and what they follow from."""
+def _built_in() -> tuple[dict[str, dict[str, Any]], str]:
+    """Return the settings of the built-in profiles for this machine and rank, and what they follow from."""
     cores, free = usable_processors(), free_memory()[0]
-    why = f"{cores} CPU, {format_bytes(free)}"
-    # as `num_workers="auto"` has it: one processor is left to the training where there are some
-    workers = {"debug": 0, "conservative": max(1, cores // 2), "balanced": cores - (cores > 2), "aggressive": cores}
-    values: dict[str, Any] = {"num_workers": workers[name]}
-    times = {"conservative": 0.5, "aggressive": 2.0}  # the default share of what is free
-    if name in times:
-        values["memory"] = f"{max(1, int(times[name] * DEFAULT_SHARE * free / num_local_ranks()) >> 20)}MiB"
-    if name == "aggressive":
-        values["persistent_workers"] = True
-    return values, why
+    half, double = (int(times * DEFAULT_SHARE * free / num_local_ranks()) >> 20 for times in (0.5, 2.0))
+    profiles: dict[str, dict[str, Any]] = {
+        "debug": {"num_workers": 0},
+        "conservative": {"num_workers": max(1, cores // 2), "memory": f"{max(1, half)}MiB"},
+        "balanced": {"num_workers": cores - (cores > 2)},  # as "auto" has it: one is left to the training
+        "aggressive": {"num_workers": cores, "memory": f"{max(1, double)}MiB", "persistent_workers": True},
+    }
+    return profiles, f"{cores} CPU, {format_bytes(free)}"
 
 
 def with_profile(init: Callable[_P, None]) -> Callable[_P, None]:
