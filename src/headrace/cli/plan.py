@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
 from headrace.errors import UnusableInput
 from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits
 
 from .arguments import Commands, add_command, add_language, add_target, size, whole
-from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, say, table_of
+from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, table_of
 
 if TYPE_CHECKING:
-    from rich.text import Text as Line
-
     from headrace.tuning import Machine, Measured, MemoryPlan, TargetFacts, TierRow
 
-    from .terminal import Part
-
-    Rows: TypeAlias = Iterator[Sequence[Line | Text | str]]
+    from .terminal import Cells, Part
 
 _DESCRIPTION = """\
 Say how much memory a configuration takes at its peak, before anything runs: term by term, with torch's loader and with
@@ -41,7 +37,8 @@ exit codes: 0 it fits, 1 it does not, 2 could not run (usage or input), 130 inte
 
 _ESTIMATED = ("DATASET", "PINNED", "READ_AHEAD", "VALIDATION", "COLLATION")  # whatever is measured
 _TITLE = Text(
-    "batch {batch}, {workers:worker(s)}, prefetch {prefetch}", "batch {batch}，worker {workers}，prefetch {prefetch}"
+    "headrace plan: batch {batch}, {workers:worker(s)}, prefetch {prefetch}",
+    "headrace plan: batch {batch}，worker {workers}，prefetch {prefetch}",
 )
 _HEAD = Text(",torch,headrace,basis,how", ",torch,headrace,依据,算法")
 _BASIS = {True: Text("estimate", "估算"), False: Text("measured", "实测")}
@@ -144,17 +141,15 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     plans = [peak_memory(cost, asked, loader) for loader in ("torch", "headrace")]
     if args.json:
         terminal.json(_document(measured, machine, plans, rows))
-        return EXIT_OK if machine.fits(plans[0]) else EXIT_FINDINGS
-    prefetch = asked.prefetch_factor or 2
-    title = say(_TITLE, batch=asked.batch_size, workers=asked.num_workers, prefetch=prefetch)
-    terminal.parts([line(f"headrace plan: {title}", "bold"), *([_measured(subject, measured)] if args.target else [])])
-    terminal.parts(_parts(machine, plans, rows, _term_rows(machine, plans, measured, is_given=args.target is None)))
+    else:
+        title = _TITLE.filled(batch=asked.batch_size, workers=asked.num_workers, prefetch=asked.prefetch_factor or 2)
+        terminal.parts([line(title, "bold"), *([_measured(subject, measured)] if args.target else [])])
+        terms = _term_rows(machine, plans, measured, is_given=args.target is None)
+        terminal.parts(_text(machine, plans, rows, terms))
     return EXIT_OK if machine.fits(plans[0]) else EXIT_FINDINGS
 
 
-def _document(
-    measured: Measured, machine: Machine, plans: list[MemoryPlan], rows: tuple[TierRow, ...]
-) -> dict[str, Any]:
+def _document(measured: Measured, machine: Machine, plans: list[MemoryPlan], rows: Iterable[TierRow]) -> dict[str, Any]:
     def plain(plan: MemoryPlan) -> dict[str, Any]:
         sums = {name: getattr(plan, name) for name in ("rank_bytes", "total_bytes", "shm_bytes")}
         terms = [{**asdict(term), "kind": term.kind.name.lower()} for term in plan.terms]
@@ -181,7 +176,7 @@ def _measured(subject: TargetFacts, measured: Measured) -> Text:
     return _SAMPLE.filled(**told, count=measured.num_fetched)
 
 
-def _parts(machine: Machine, plans: list[MemoryPlan], rows: tuple[TierRow, ...], terms: Rows) -> Iterator[Part]:
+def _text(machine: Machine, plans: list[MemoryPlan], rows: Iterable[TierRow], terms: Iterator[Cells]) -> Iterator[Part]:
     (theirs, ours), free = plans, format_bytes(machine.memory_bytes)
     shm = "?" if machine.shm_bytes is None else format_bytes(machine.shm_bytes)
     told = {"memory": free, "source": machine.memory_source, "shm": shm, "cores": three_digits(machine.cores)}
@@ -195,7 +190,7 @@ def _parts(machine: Machine, plans: list[MemoryPlan], rows: tuple[TierRow, ...],
     yield (_NEXT if fits else _NEXT_OWN).filled(bytes=format_bytes(ours.total_bytes))
 
 
-def _term_rows(machine: Machine, plans: list[MemoryPlan], measured: Measured, *, is_given: bool) -> Rows:
+def _term_rows(machine: Machine, plans: list[MemoryPlan], measured: Measured, *, is_given: bool) -> Iterator[Cells]:
     found = [{term.kind: term for term in plan.terms} for plan in plans]
     for kind in type(plans[0].terms[0].kind):
         terms = [terms.get(kind) for terms in found]
@@ -214,7 +209,7 @@ def _term_rows(machine: Machine, plans: list[MemoryPlan], measured: Measured, *,
     yield _LEFT, *(format_bytes(max(0, free - total)) for total in totals), "", files
 
 
-def _tier_row(row: TierRow, machine: Machine) -> Sequence[Line | Text | str]:
+def _tier_row(row: TierRow, machine: Machine) -> Cells:
     asked, taken = row.torch.configuration, (row.torch.total_bytes, row.headrace.total_bytes)
     theirs, ours = ((format_bytes(one), format_share(one / machine.memory_bytes)) for one in taken)
     name, shm = line(row.tier, "" if row.fits else "bold red"), format_bytes(row.torch.shm_bytes)

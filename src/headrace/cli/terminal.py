@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text as Line
 
     Part: TypeAlias = RenderableType | Text  # of what is printed
+    Cells: TypeAlias = Sequence[Line | Text | str]  # of a row
 
 EXIT_OK = 0
 EXIT_FINDINGS = 1
@@ -64,7 +65,7 @@ def line(text: Text | str, style: str = "") -> Line:
 
 def table_of(
     head: Text | str,
-    rows: Iterable[Sequence[Line | Text | str]],
+    rows: Iterable[Cells],
     *,
     left: tuple[int, ...] = (0,),
     folded: Mapping[int, int | None] | None = None,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace import __version__
+from headrace import __version__, tuning
 from headrace.errors import UnusableInput
 from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits, with_error
 
@@ -19,9 +19,7 @@ from .terminal import EXIT_INTERRUPTED, EXIT_OK, Terminal, line, say, table_of
 if TYPE_CHECKING:
     from rich.text import Text as Line
 
-    from headrace.tuning import Candidate, ProbeOutcome, TuneReport
-
-    from .terminal import Part
+    from .terminal import Cells, Part
 
 _DESCRIPTION = """\
 Find the number of workers, the backend, the depth of reading and, where several are given, the batch size that feed a
@@ -63,7 +61,8 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add("target", metavar="TARGET", help="file.py:name, package.module:name, a shard pattern, or a run directory")
     add("--seconds", type=seconds(3, 3600), default=30.0, metavar="S", help="time for all of it (default: 30)")
     add("--memory", type=size, metavar="SIZE", help="what the process and its workers may take, such as 8GiB")
-    add("--step-ms", type=_step, metavar="MS", help="how long the training takes for a batch, without waiting")
+    step = lambda text: seconds(1e-6)(f"{text.removesuffix('ms')}ms")  # noqa: E731
+    add("--step-ms", type=step, metavar="MS", help="how long the training takes for a batch, without waiting")
     sizes = "samples a batch (default: the loader's, else 8); several, by comma, to choose from"
     add("--batch-size", type=_numbers(1, 1_000_000), default=(), metavar="N,…", help=sizes)
     add("--max-workers", type=whole(1, 512), metavar="N", help="default: 16, or twice the processors if that is more")
@@ -82,10 +81,6 @@ def _numbers(lowest: int, highest: int) -> Callable[[str], tuple[int, ...]]:
     return lambda text: tuple(dict.fromkeys(map(whole(lowest, highest), text.split(","))))
 
 
-def _step(text: str) -> float:
-    return seconds(1e-6)(f"{text.removesuffix('ms')}ms")
-
-
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.signals.recording import RUN_FILE
 
@@ -93,9 +88,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         check_output(args.write)
     if os.path.isfile(os.path.join(args.target, RUN_FILE)):
         return _from_recording(args, terminal)
-    from headrace.tuning import TuneSettings, tune
-
-    settings = TuneSettings(
+    settings = tuning.TuneSettings(
         target=args.target,
         seconds=args.seconds - time.process_time(),  # which it took to come here
         memory_bytes=args.memory,
@@ -107,13 +100,13 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         sweep=args.sweep,
     )
 
-    def tell(result: ProbeOutcome) -> None:
-        rate = three_digits(result.samples_per_s) if result.failure is None else result.failure.value
+    def tell(result: tuning.ProbeOutcome) -> None:
         if terminal.verbosity > 0:
+            rate = three_digits(result.samples_per_s) if result.failure is None else result.failure.value
             terminal.warn(_PROBED.filled(candidate=_name(result.candidate), rate=rate))
 
     with terminal.progress(_PROGRESS.filled(target=args.target, seconds=format_seconds(args.seconds))):
-        report = tune(settings, tell)
+        report = tuning.tune(settings, tell)
     if args.json:
         terminal.json(_document(report))
     else:
@@ -131,7 +124,7 @@ def _save(args: argparse.Namespace, terminal: Terminal, settings: dict[str, obje
         terminal.warn(_WRITTEN.filled(file=args.write, profile=args.profile))
 
 
-def _name(one: Candidate, *, several: bool = False) -> str:
+def _name(one: tuning.Candidate, *, several: bool = False) -> str:
     """Return a configuration in a few words: its batch size where there are several."""
     kind, size = "threads" if one.backend == "thread" else "workers", one.batch_size if several else None
     rest: dict[str, object] = {"batch": size, "ahead": one.batches_ahead, "depth": one.io_depth}
@@ -140,7 +133,7 @@ def _name(one: Candidate, *, several: bool = False) -> str:
     return ", ".join([*said, *(f"{name} {value}" for name, value in rest.items() if value)])
 
 
-def _parts(report: TuneReport) -> Iterator[Part]:
+def _parts(report: tuning.TuneReport) -> Iterator[Part]:
     best = report.answer.candidate
     batch = (best or report.results[0].candidate).batch_size or "?"
     yield line(_TITLE.filled(target=report.settings.target, dataset=report.subject.dataset, batch=batch), "bold")
@@ -167,7 +160,7 @@ def _close(why: Iterable[Text], code: Iterable[str]) -> Iterator[Part]:
     yield from (f"  {each}" for each in code)
 
 
-def _rows(report: TuneReport) -> Iterator[Sequence[Line | str]]:
+def _rows(report: tuning.TuneReport) -> Iterator[Cells]:
     """Give all that was measured, fewest workers first, with bars that show the rates."""
     rates, best, now = report.answer.rates, report.answer.candidate, report.subject.baseline
     most, several = max(rate for rate, _ in rates.values()), len({one.batch_size for one in rates}) > 1
@@ -191,7 +184,7 @@ def _marked(share: float, *, is_best: bool, is_now: bool) -> Line:
     return line(" ".join([bar, *map(say, [_BEST] * is_best + [_NOW] * is_now)]), "green" if is_best else "cyan")
 
 
-def _document(report: TuneReport) -> dict[str, Any]:
+def _document(report: tuning.TuneReport) -> dict[str, Any]:
     rates, answer = report.answer.rates, asdict(replace(report.answer, rates={}))
     del answer["rates"]  # which are below, one after the other
     return {
@@ -242,7 +235,6 @@ _MEASURE_IT = Text(
 def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.causes.recorded import forecast_recording
     from headrace.signals.recording import read_run
-    from headrace.tuning import worker_counts
 
     forecast = forecast_recording(read_run(args.target), step_s=args.step_ms)
     if forecast is None:
@@ -251,7 +243,7 @@ def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
             next_step="a recording of some dozens of steps: headrace run -- python train.py",
         )
     best, now, settings, step_s = forecast.workers, forecast.current, forecast.settings, forecast.supply.step.value
-    counts = sorted({*worker_counts(max(min(forecast.most, 2 * best), now, 1)), now, best})
+    counts = sorted({*tuning.worker_counts(max(min(forecast.most, 2 * best), now, 1)), now, best})
     rates = {count: forecast.steps_per_s(count) for count in counts}
     why = _FEEDS.filled(workers=best)
     if forecast.most <= now < forecast.needed:
@@ -281,7 +273,6 @@ def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
         rows.append((str(count), with_error(rate.value, rate.error), bar, format_share(max(0.0, 1 - busy))))
     times = {"step": format_seconds(step_s), "pool": format_seconds(pool)}
     facts = say(_LOADER, loader=forecast.loader, workers=max(1, now), **times)
-    title = line(_ESTIMATE.filled(target=args.target), "bold")
-    table = table_of(_FORECAST_HEADS, rows, left=(2,))
+    title, table = line(_ESTIMATE.filled(target=args.target), "bold"), table_of(_FORECAST_HEADS, rows, left=(2,))
     terminal.parts([title, f"  {facts}\n", table, "", *_close([why], [call]), "", _MEASURE_IT])
     return EXIT_OK
