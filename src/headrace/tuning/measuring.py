@@ -45,20 +45,20 @@ def measure(target: Any, num_samples: int) -> Measured:
     training = read_rollup(os.getpid())
     context = getattr(target.loader, "multiprocessing_context", None) or torch.multiprocessing.get_context()
     ours, theirs = context.Pipe(duplex=False)
-    facts = {"training_bytes": training.pss_bytes if training is not None else 0, "parent": os.getpid()}
-    facts["is_forked"] = context.get_start_method() == "fork"
+    parent, is_forked = os.getpid(), context.get_start_method() == "fork"
+    facts = {"training_bytes": training.pss_bytes if training else 0, "parent": parent, "is_forked": is_forked}
     worker = context.Process(target=_tell, args=(theirs, replace(target, loader=None), num_samples), kwargs=facts)
     worker.start()
     theirs.close()
     try:
         found = ours.recv()
     except EOFError:
-        worker.join()
-        raise CannotLoadTarget(f"a worker ended with {worker.exitcode} while it fetched a sample") from None
+        found = None
     worker.join()
-    if not isinstance(found, Measured):
-        raise CannotLoadTarget(f"a sample failed: {found}")
-    return found
+    if isinstance(found, Measured):
+        return found
+    ended = f"a worker ended with {worker.exitcode} while it fetched a sample"
+    raise CannotLoadTarget(ended if found is None else f"a sample failed: {found}")
 
 
 def _tell(connection: Any, target: Any, num_samples: int, **facts: Any) -> None:
@@ -138,10 +138,10 @@ def _measured(target: Any, num_samples: int, *, parent: int, training_bytes: int
 
 def _samples(target: Any, count: int) -> Iterator[Any]:
     """Some samples from all over a data set that has an index; the first ones of another."""
-    if target.is_indexed:
-        length = len(target.dataset)
-        return (target.dataset[place * (length - 1) // max(1, count - 1)] for place in range(min(count, length)))
-    return islice(iter(target.dataset), count)
+    if not target.is_indexed:
+        return islice(iter(target.dataset), count)
+    length = len(target.dataset)
+    return (target.dataset[place * (length - 1) // max(1, count - 1)] for place in range(min(count, length)))
 
 
 def _bytes_of(sample: Any) -> int:
@@ -170,7 +170,7 @@ def _reset_peak() -> bool:
         return False
 
 
-def sizes_of_references(value: Any) -> tuple[int, int]:
+def sizes_of_references(value: Any, seen: set[int] | None = None, depth: int = 0) -> tuple[int, int]:
     """Return the bytes that a forked worker copies of a value by looking at all of it; those that a collection copies.
 
     Looking at an object writes the count of its references, and with it copies its page; the buffer of a large list or
@@ -180,10 +180,7 @@ def sizes_of_references(value: Any) -> tuple[int, int]:
     >>> 6.5e6 < sizes_of_references(names)[0] < 8e6, sizes_of_references(bytes(10**7))
     (True, (4096, 0))
     """
-    return _references(value, set(), depth=0)
-
-
-def _references(value: Any, seen: set[int], *, depth: int) -> tuple[int, int]:
+    seen = set() if seen is None else seen  # by its callers, and what they hold
     if id(value) in seen or isinstance(value, (type, type(os), type(None), bool)) or callable(value):
         return 0, 0
     seen.add(id(value))
@@ -199,6 +196,6 @@ def _references(value: Any, seen: set[int], *, depth: int) -> tuple[int, int]:
         parts, count = (list(inner.values()), len(inner)) if isinstance(inner, dict) else ([], 0)
     if not parts or depth >= _DEEPEST:
         return all_bytes, tracked
-    sums = [_references(part, seen, depth=depth + 1) for part in parts]
+    sums = [sizes_of_references(part, seen, depth + 1) for part in parts]
     scale = count / len(parts)
     return all_bytes + int(scale * sum(one[0] for one in sums)), tracked + int(scale * sum(one[1] for one in sums))

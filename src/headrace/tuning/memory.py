@@ -1,18 +1,10 @@
 """How much memory a configuration takes at its peak, term by term, with torch's loader and with ours; which ones fit.
 
-The peak is that of a loop slower than its loader: everything ahead is full, and nobody waits. A loop that waits for
-data comes close to it with the first filling. What the terms rest on:
-
-- torch sends `prefetch_factor x num_workers` batches ahead, finished or not, and the loop holds one more. A worker that
-  makes a batch has all its samples in hand, as tensors of its own, until they are copied into shared memory; at the end
-  of the first filling all workers do so at once. Fetching takes its peak once a worker, never once a queued sample.
-- ours writes each sample into its row: a worker has one in hand, and keeps the pages of its heap. Batches ahead are as
-  many as asked for, else as many as hide the slowest sample, whatever the number of workers; a budget bounds them.
-- A forked worker shares the training process's pages until one of them is written: by a garbage collection (torch's
-  workers run them over everything; ours have put it aside, so the training process alone copies it, once), and by
-  counting references to what the data set holds.
-- Pinned copies of torch's loader may be as many as the batches ahead, each a power of two long; our slots are
-  page-locked where they are.
+The peak is that of a loop slower than its loader: everything ahead is full, and nobody waits. What each term rests on
+is in docs/guides/plan.md. A worker of torch's has all samples of a batch in hand until they are copied into shared
+memory, and at the end of the first filling all workers do so at once. One of ours has one in hand, and keeps the pages
+of its heap. A forked worker copies what a garbage collection writes to (ours have put that aside: the training process
+alone copies it, once), and what it counts references to.
 """
 
 import math

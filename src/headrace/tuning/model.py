@@ -92,11 +92,11 @@ class Service:
         """Return how many processors those get who could use all: others may be on them."""
         return self.cores * self.cpu_s / (self.cpu_s + self.no_core_s) if self.cpu_s > 0 else self.cores
 
-    def limits(self, candidate: Candidate) -> dict[Limit, float]:
-        """Return samples a second that each limit allows, if all others were away."""
+    def limit(self, candidate: Candidate) -> tuple[Limit, float]:
+        """Return what limits a candidate first, and the samples a second that it allows."""
         workers = candidate.num_workers
         if not workers:
-            return {Limit.ALONE: 1 / self.sample_s}
+            return Limit.ALONE, 1 / self.sample_s
         # A worker computes with one thread: what took several in-process takes one of them as long as all.
         limits = {
             Limit.WORKERS: workers / max(self.sample_s, self.cpu_s),
@@ -106,11 +106,7 @@ class Service:
             limits[Limit.LOCK] = 1 / max(self.lock_share * self.sample_s, 1e-9)
         if self.storage_depth and self.blocked_s > 0:
             limits[Limit.STORAGE] = max(self.storage_depth, candidate.io_depth or 0) / self.blocked_s
-        return limits
-
-    def limit(self, candidate: Candidate) -> tuple[Limit, float]:
-        """Return what limits a candidate first, and the samples a second that it allows."""
-        return min(self.limits(candidate).items(), key=lambda item: item[1])
+        return min(limits.items(), key=lambda item: item[1])
 
     def per_s(self, candidate: Candidate) -> float:
         return self.limit(candidate)[1]

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from headrace.errors import CannotLoadTarget, HeadraceError, InternalError, UnusableInput
-from headrace.loader import Orders, TargetProcess, end_with_parent
+from headrace.loader import Orders, TargetProcess, end_with_parent, usable_processors
 from headrace.model import Count, describe_error, format_bytes, format_seconds
 from headrace.signals.system import find_number, read_schedule, read_text, read_tree_memory, set_worker_gains, walk_tree
 
@@ -208,9 +208,8 @@ def _make_loader(target: Any, candidate: Candidate) -> Any:
         settings["sampler"] = torch_data.RandomSampler(target.dataset, replacement=True, num_samples=1 << 40)
     elif given is not None:
         settings |= {"pin_memory": given.pin_memory and torch.cuda.is_available(), "drop_last": given.drop_last}
-        if workers:
-            names = ("worker_init_fn", "timeout", "multiprocessing_context")
-            settings |= {name: getattr(given, name) for name in names}
+        names = ("worker_init_fn", "timeout", "multiprocessing_context") if workers else ()
+        settings |= {name: getattr(given, name) for name in names}
         if given.batch_size is None and given.batch_sampler is not None:
             settings |= {"batch_size": 1, "drop_last": False, "batch_sampler": given.batch_sampler}
         elif not isinstance(target.dataset, torch_data.IterableDataset):
@@ -219,18 +218,17 @@ def _make_loader(target: Any, candidate: Candidate) -> Any:
         settings |= {"persistent_workers": True, "prefetch_factor": candidate.prefetch_factor}
     if candidate.loader == "torch":
         if candidate.keeps_heap or candidate.threads:
-            gains = {"keeps_heap": candidate.keeps_heap, "threads": candidate.threads}
-            settings["worker_init_fn"] = partial(_begin_worker, init_fn=settings.get("worker_init_fn"), **gains)
+            settings["worker_init_fn"] = partial(_begin_worker, settings.get("worker_init_fn"), candidate)
         return torch_data.DataLoader(target.dataset, **settings)
     settings |= {"backend": candidate.backend, "io_depth": candidate.io_depth, "memory": candidate.memory_bytes}
     return DataLoader(target.dataset, cpus=candidate.cpus, **settings)
 
 
-def _begin_worker(worker: int, *, init_fn: Any, **gains: Any) -> None:
+def _begin_worker(init_fn: Any, candidate: Candidate, worker: int) -> None:
     """Do what a worker begins with, then set what `headrace run` sets for an unchanged script."""
     if init_fn is not None:
         init_fn(worker)
-    set_worker_gains(**gains)
+    set_worker_gains(keeps_heap=candidate.keeps_heap, threads=candidate.threads)
 
 
 def _probe(target: Any, candidate: Candidate, seconds: float, orders: Orders) -> None:
@@ -342,7 +340,6 @@ class _SampleWatch:
 
     def service(self, per_s: float, cores: float, num_rows: float) -> dict[str, Any]:
         """Return what was seen, as the fields of a `Service`."""
-        from headrace.loader import usable_processors
         from headrace.storage.media import Medium, kind_of
 
         self._is_over = True

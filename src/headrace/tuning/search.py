@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -136,10 +136,10 @@ def answer_of(problem: Problem, results: Sequence[ProbeOutcome]) -> TuneAnswer:
     tried = {one: rate for one, rate in _rates(problem, results).items() if rate.count}
     if not tried:
         return TuneAnswer(candidate=None)
-    rates = {}
-    for one, logs in _logs(results).items():
+    seen, rates = _logs(results), {}
+    for one, logs in seen.items():
         per_s = math.exp(statistics.fmean(logs))
-        rates[one] = per_s, 1.96 * per_s * _noise(results) / math.sqrt(len(logs))
+        rates[one] = per_s, 1.96 * per_s * _noise(seen.values()) / math.sqrt(len(logs))
     best, now, demand = _leader(problem, tried), problem.baseline, problem.demand_per_s
     if demand is None:
         enough = _worth(problem, best, tried[best].mean - min(_MOST_TIED, tried[best].error))
@@ -196,11 +196,11 @@ class _Belief:
 def _rates(problem: Problem, results: Sequence[ProbeOutcome]) -> dict[Candidate, _Belief]:
     """Return what is known of every candidate that has not failed."""
     said = {one: math.log(problem.service.per_s(one)) for one in _space(problem, results)}
-    seen = {one: logs for one, logs in _logs(results).items() if one in said}  # what is beside them is not chosen
-    missed = {one: statistics.fmean(logs) - said[one] for one, logs in seen.items()}
+    logs, rates = _logs(results), {}
+    noise, seen = _noise(logs.values()), {one: logs[one] for one in logs if one in said}  # what is beside is not chosen
+    missed = {one: statistics.fmean(logs[one]) - said[one] for one in seen}
     squares = sum(miss**2 for miss in missed.values())
     wrong = math.sqrt((_MODEL_WEIGHT * _MODEL_ERROR**2 + squares) / (_MODEL_WEIGHT + len(missed)))
-    noise, rates = _noise(results), {}
     for one, log_per_s in said.items():
         if _has_failed(one, results):
             continue
@@ -246,24 +246,18 @@ def _next_of(problem: Problem, rates: Mapping[Candidate, _Belief]) -> Candidate 
 
 
 def _space(problem: Problem, results: Sequence[ProbeOutcome]) -> tuple[Candidate, ...]:
-    """Return what there is to choose from: what is there, too, and the best so far with more batches ahead.
-
-    A deeper queue brings nothing on average, unless workers stand still while a slow sample is waited for. What that
-    costs depends on how sample times, processors and others on the machine happen to fall together: it is tried.
-    """
-    space = dict.fromkeys(problem.space)
+    """Return what there is to choose from: what is there, too, and the best so far with more batches ahead."""
     if problem.is_sweep:
         return problem.space
-    if problem.baseline is not None:
-        space[problem.baseline] = None
     good = [one for one in results if one.failure is None]
     own_choice = [one for one in good if one.candidate in problem.space and one.candidate.num_workers]
+    more = [problem.baseline] if problem.baseline is not None else []
     if own_choice:
         best = max(own_choice, key=lambda one: one.samples_per_s)
         deeper = max(_DEEPER * best.batches_ahead, _DEEPER_A_WORKER * best.candidate.num_workers)
-        space[replace(best.candidate, batches_ahead=deeper)] = None
+        more.append(replace(best.candidate, batches_ahead=deeper))
     tried = (one.candidate for one in good if replace(one.candidate, batches_ahead=None) in problem.space)
-    return tuple(space | dict.fromkeys(tried))
+    return tuple(dict.fromkeys((*problem.space, *more, *tried)))
 
 
 def _likeness(one: Candidate, other: Candidate) -> float:
@@ -283,9 +277,8 @@ def _logs(results: Sequence[ProbeOutcome]) -> dict[Candidate, list[float]]:
     return logs
 
 
-def _noise(results: Sequence[ProbeOutcome]) -> float:
+def _noise(seen: Collection[Sequence[float]]) -> float:
     """Return the spread of probes of one candidate, from those that were repeated."""
-    seen = _logs(results).values()
     squares = sum((log - statistics.fmean(logs)) ** 2 for logs in seen for log in logs)
     return math.sqrt((_NOISE_WEIGHT * _NOISE**2 + squares) / (_NOISE_WEIGHT + sum(len(logs) - 1 for logs in seen)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from headrace.errors import UnusableInput
@@ -58,7 +58,7 @@ class TuneReport:
     @property
     def chosen(self) -> Candidate | None:
         """Return what is to be used: what is there, if nothing beats it."""
-        stays = self.is_kept and self.answer.meets_demand is None and self.answer.gain is not None
+        stays = self.is_kept and self.answer.meets_demand is None
         return self.subject.baseline if stays else self.answer.candidate
 
     def reasons(self) -> Iterator[Text]:
@@ -106,15 +106,17 @@ class TuneReport:
 
     def arguments(self) -> dict[str, str]:
         """Return the answer as code, for our loader and for torch's."""
-        chosen, ours = self.chosen, self.profile_settings()
+        chosen = self.chosen
         if chosen is None:
             return {}
         factor = (chosen.prefetch_factor or 2) if chosen.num_workers else None
-        theirs = {"num_workers": chosen.num_workers, "prefetch_factor": factor}
-        return {
-            "headrace.DataLoader": _call({"batch_size": chosen.batch_size} | ours),
-            "torch.utils.data.DataLoader": _call({"batch_size": chosen.batch_size} | theirs),
-        }
+        theirs: dict[str, object] = {"num_workers": chosen.num_workers, "prefetch_factor": factor}
+        code = {}
+        for name, settings in (("headrace", self.profile_settings()), ("torch.utils.data", theirs)):
+            values = {"batch_size": chosen.batch_size, **settings}.items()
+            given = ", ".join(f"{key}={value!r}" for key, value in values if value is not None)
+            code[f"{name}.DataLoader"] = f"DataLoader(dataset, {given})"
+        return code
 
     def profile_settings(self) -> dict[str, object]:
         """Return the answer as settings of our loader, as a profile holds them; what is None it chooses by itself."""
@@ -136,7 +138,7 @@ def tune(settings: TuneSettings, tell: Callable[[ProbeOutcome], None] = lambda _
     A KeyboardInterrupt ends the search with the best so far; before anything was measured, it is the caller's.
     """
     results: list[ProbeOutcome] = []
-    problem, is_interrupted = None, False
+    problem = answer = None
     with ProbeHost(settings.target, memory_bytes=settings.memory_bytes, patience_s=max(20.0, settings.seconds)) as host:
         try:
             problem = _first_look(settings, host, results)
@@ -148,23 +150,22 @@ def tune(settings: TuneSettings, tell: Callable[[ProbeOutcome], None] = lambda _
         except KeyboardInterrupt:
             if problem is None:
                 raise
-            is_interrupted, answer = True, answer_of(problem, results)
         return TuneReport(
             settings=settings,
             subject=host.subject,
             problem=problem,
             results=tuple(results),
-            answer=answer,
+            answer=answer or answer_of(problem, results),
             elapsed_s=host.elapsed_s,
-            is_interrupted=is_interrupted,
+            is_interrupted=answer is None,
         )
 
 
 def _first_look(settings: TuneSettings, host: ProbeHost, results: list[ProbeOutcome]) -> Problem:
     """Measure what a sample costs in-process; raise where that fails, for then nothing else works either."""
     subject = host.subject
-    batches = settings.batch_sizes or (subject.batch_size or (_OWN_BATCH if subject.baseline is None else None),)
-    alone = Candidate(loader=settings.loader, num_workers=0, batch_size=batches[0])
+    sizes = settings.batch_sizes or (subject.batch_size or (_OWN_BATCH if subject.baseline is None else None),)
+    alone = Candidate(loader=settings.loader, num_workers=0, batch_size=sizes[0])
     found = host.run(alone, _SERVICE_S)
     if found.failure is not None:
         raise UnusableInput(
@@ -174,20 +175,17 @@ def _first_look(settings: TuneSettings, host: ProbeHost, results: list[ProbeOutc
             next_step="fetch one sample by hand: what stops that stops every loader",
         )
     results.append(found)
-    assert host.service is not None  # which comes with a probe without workers
-    service, depths = host.service, (1, 2, 4) if subject.reads_ahead and host.service.storage_depth else ()
-    counts = {*worker_counts(settings.most_workers or max(_MOST_WORKERS, 2 * int(service.cores)))}
-    demand = (batches[0] or 1) / settings.step_s if settings.step_s else None
+    service = host.service
+    assert service is not None  # which comes with a probe without workers
+    most = settings.most_workers or max(_MOST_WORKERS, 2 * int(service.cores))
+    counts = {*worker_counts(most)}
+    demand = (sizes[0] or 1) / settings.step_s if settings.step_s else None
     if demand is not None:
-        counts.add(min(max(counts), math.ceil(HEADROOM * demand * service.sample_s)))  # as many as the model says
+        counts.add(min(most, math.ceil(HEADROOM * demand * service.sample_s)))  # as many as the model says
+    factors = (1, 2, 4) if subject.reads_ahead and service.storage_depth else ()
+    depths = (None, *(factor * service.storage_depth for factor in factors))
     space = tuple(replace(alone, num_workers=count) for count in settings.sweep) or tuple(
-        candidates(
-            sorted(counts),
-            loader=settings.loader,
-            backends=settings.backends,
-            batch_sizes=batches,
-            depths=(None, *(factor * service.storage_depth for factor in depths)),
-        )
+        candidates(sorted(counts), loader=settings.loader, backends=settings.backends, batch_sizes=sizes, depths=depths)
     )
     if settings.memory_bytes is not None:
         cost = host.measure().cost
@@ -197,7 +195,6 @@ def _first_look(settings: TuneSettings, host: ProbeHost, results: list[ProbeOutc
                 f"nothing fits {format_bytes(settings.memory_bytes)}, not even a process without workers",
                 next_step=f"`headrace plan {settings.target}`, to see what takes how much",
             )
-    own = os.sched_getaffinity(0)
     return Problem(
         space=space,
         service=service,
@@ -205,7 +202,7 @@ def _first_look(settings: TuneSettings, host: ProbeHost, results: list[ProbeOutc
         baseline=subject.baseline,
         demand_per_s=demand,
         is_sweep=bool(settings.sweep),
-        nodes=sum(bool(cpus & own) for cpus in read_numa_nodes().values()),
+        nodes=sum(bool(cpus & os.sched_getaffinity(0)) for cpus in read_numa_nodes().values()),
     )
 
 
@@ -274,8 +271,3 @@ _BESIDE = {
     ),
     "cpus": Text('cpus="numa": {times} times as fast', 'cpus="numa"：{times} 倍'),
 }
-
-
-def _call(values: Mapping[str, object]) -> str:
-    given = (f"{name}={value!r}" for name, value in values.items() if value is not None)
-    return f"DataLoader(dataset, {', '.join(given)})"
