@@ -64,6 +64,8 @@ def feed_rows(process: ProcessEvents) -> tuple[FeedRow, ...]:
         own = said[said["value"] == loader]
         notes = [FeedNote.from_text(process.names.get(int(arg), "")) for arg in own["arg"]]
         name, last = process.names.get(loader, "loader"), notes[-1]
+        known = [FeedReason(note.reason) for note in notes if note.reason in {*FeedReason}]
+        reason = FeedReason.DREW if FeedReason.DREW in known else known[-1] if known else FeedReason.FED
         came = waits[waits["arg"] == loader]
         at = np.searchsorted(starts_of(own), starts_of(came), side="right") - 1
         is_ours = np.array([note.by == "headrace" for note in notes])[at]
@@ -71,17 +73,12 @@ def feed_rows(process: ProcessEvents) -> tuple[FeedRow, ...]:
             FeedRow(
                 name=name,
                 place=settings[name].place if name in settings else "",
-                **(vars(last) | {"reason": _reason(notes)}),
+                **(vars(last) | {"reason": reason}),
                 **_figures("torch", came, at, ~is_ours),
                 **_figures("ours", came, at, is_ours),
             )
         )
     return tuple(rows)
-
-
-def _reason(notes: Sequence[FeedNote]) -> FeedReason:
-    known = [FeedReason(note.reason) for note in notes if note.reason in {*FeedReason}]
-    return FeedReason.DREW if FeedReason.DREW in known else known[-1] if known else FeedReason.FED
 
 
 def _figures(
