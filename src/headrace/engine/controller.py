@@ -1,12 +1,8 @@
 """How many workers, and how many batches ahead, from what a loader did: windows in, adjustments out. Pure.
 
 While the loop waits, the number of workers with the most samples a second is searched for: each number is a *trial*,
-judged by the windows after it against those before it, and what it brought is remembered. One that brings nothing is
-undone. Of numbers that do the same, the least is kept. While nothing waits, fewer workers are tried.
-
-What is remembered holds until the samples a second at the same number are others than they were: then the disk, the
-samples or who else uses the machine have changed, and the search begins anew. When nothing is left to try it rests, and
-looks for more workers again after half a minute, then one, then two.
+judged by the windows after it against those before it. What it brought is remembered until the samples a second at the
+same number are others than they were. When nothing is left to try it rests, ever longer. Decision 18 says why.
 """
 
 import math

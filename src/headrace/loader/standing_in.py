@@ -314,9 +314,8 @@ def probe_samples(loader: Any, *, timeout_s: float = 20.0) -> FeedReason:
     finally:
         ours.close()
         if process.pid is not None:
-            process.join(_PROBE_GRACE_S if process.exitcode is None else 0)
-            if process.is_alive():
-                process.kill()
+            process.join(_PROBE_GRACE_S)
+            process.kill()
             process.join()
             process.close()
 
