@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         "XDG_CACHE_HOME": str(cache_folder()),
     }
     if args.json:
-        found = {name: {**vars(one), "origin": str(one.origin)} for name, one in settings.items()}
+        found = {name: vars(one) for name, one in settings.items()}
         document = {"schema": "headrace/config/1", "profile": profile, "file": path and str(path), "profiles": known}
         terminal.json(document | {"settings": found, "others": others})
         return EXIT_OK
@@ -54,17 +54,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         settings[name] = Setting(value, Origin.ENVIRONMENT, name) if is_given else Setting(value, Origin.DEFAULT)
     rows = []
     for name, one in settings.items():  # the file's path is below
-        told = one.origin.value.filled(place=os.path.basename(one.place), profile=profile)
+        told = one.origin.label.filled(place=os.path.basename(one.place), profile=profile)
         rows.append((name, "-" if one.value is None else str(one.value), line(told, "" if one.place else "dim")))
-    terminal.parts(
-        [
-            line(_TITLE if profile is None else _WITH.filled(name=profile), "bold"),
-            table_of(_HEAD, rows, left=(0, 1, 2)),
-            "",
-            _NO_FILE if path is None else _FILE.filled(path=path, names=", ".join(known) or "-"),
-            _BUILT_IN.filled(names=", ".join(BUILT_IN)),
-        ]
-    )
+    title = _TITLE if profile is None else _WITH.filled(name=profile)
+    own = _NO_FILE if path is None else _FILE.filled(path=path, names=", ".join(known) or "-")
+    built_in = _BUILT_IN.filled(names=", ".join(BUILT_IN))
+    terminal.parts([line(title, "bold"), table_of(_HEAD, rows, left=(0, 1, 2)), "", own, built_in])
     if profile is None:
         terminal.parts(["", _NEXT.filled(name=next(iter(known), "balanced"))])
     return EXIT_OK

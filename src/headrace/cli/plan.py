@@ -152,8 +152,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 def _document(measured: Measured, machine: Machine, plans: list[MemoryPlan], rows: Iterable[TierRow]) -> dict[str, Any]:
     def plain(plan: MemoryPlan) -> dict[str, Any]:
         sums = {name: getattr(plan, name) for name in ("rank_bytes", "total_bytes", "shm_bytes")}
-        terms = [{**asdict(term), "kind": term.kind.name.lower()} for term in plan.terms]
-        return {**asdict(plan), "terms": terms, **sums, "fits": machine.fits(plan)}
+        return {**asdict(plan), **sums, "fits": machine.fits(plan)}
 
     return {
         "schema": "headrace/plan/1",
@@ -199,7 +198,7 @@ def _term_rows(machine: Machine, plans: list[MemoryPlan], measured: Measured, *,
             basis = _BASIS[kind.name in _ESTIMATED or is_guessed]
             basis = _GIVEN if is_given and kind.name in ("QUEUE", "LOOP") else basis
             formulas = dict.fromkeys(term.formula for term in terms if term)
-            yield kind.value, *(format_bytes(term.bytes) if term else "" for term in terms), basis, "\n".join(formulas)
+            yield kind.label, *(format_bytes(term.bytes) if term else "" for term in terms), basis, "\n".join(formulas)
     free, totals = machine.memory_bytes, [plan.total_bytes for plan in plans]
     yield line(_SUM, "bold"), *(line(format_bytes(plan.rank_bytes), "bold") for plan in plans)
     if machine.ranks > 1:

@@ -102,7 +102,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     def tell(result: tuning.ProbeOutcome) -> None:
         if terminal.verbosity > 0:
-            rate = three_digits(result.samples_per_s) if result.failure is None else result.failure.value
+            rate = three_digits(result.samples_per_s) if result.failure is None else result.failure.label
             terminal.warn(_PROBED.filled(candidate=_name(result.candidate), rate=rate))
 
     with terminal.progress(_PROGRESS.filled(target=args.target, seconds=format_seconds(args.seconds))):
@@ -147,7 +147,7 @@ def _parts(report: tuning.TuneReport) -> Iterator[Part]:
     for one in report.results:
         if one.failure is not None:
             said = (one.said.strip().splitlines() or [""])[0]
-            yield line(f"{_name(one.candidate)}: {say(one.failure.value)}. {said}".strip(), "yellow")
+            yield line(f"{_name(one.candidate)}: {say(one.failure.label)}. {said}".strip(), "yellow")
     code = (f"{name.rpartition('.')[0]}.{call}" for name, call in report.arguments().items())
     yield from ("", *_close(report.reasons(), code))
 
@@ -197,7 +197,7 @@ def _document(report: tuning.TuneReport) -> dict[str, Any]:
         "arguments": report.arguments(),
         "why": [say(each) for each in report.reasons()],
         "rates": [{**asdict(one), "samples_per_s": rate, "error": error} for one, (rate, error) in rates.items()],
-        "probes": [asdict(one) | {"failure": one.failure and one.failure.name.lower()} for one in report.results],
+        "probes": [asdict(one) for one in report.results],
         "elapsed_s": report.elapsed_s,
         "is_interrupted": report.is_interrupted,
     }

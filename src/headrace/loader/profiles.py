@@ -14,13 +14,13 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any, ParamSpec
 
 from headrace.engine import DEFAULT_SHARE, check_cpus, free_memory, usable_processors
 from headrace.errors import UnusableInput
 from headrace.model import (
+    Said,
     Text,
     config_path,
     format_bytes,
@@ -51,17 +51,14 @@ _LOWEST = {"num_workers": 0, "prefetch_factor": 1, "io_depth": 0}
 _BACKENDS = ("auto", "process", "thread")
 
 
-class Origin(Enum):
+class Origin(Said):
     """Where a value comes from, in words; the first of these that has one."""
 
-    ARGUMENT = Text("argument", "参数")
-    ENVIRONMENT = Text("environment: {place}", "环境变量：{place}")
-    FILE = Text("profile {profile} of {place}", "配置 {profile}，来自 {place}")
-    BUILT_IN = Text("profile {profile}, for {place}", "内置配置 {profile}，按 {place} 计算")
-    DEFAULT = Text("default", "默认值")
-
-    def __str__(self) -> str:
-        return self.name.lower().replace("_", " ")
+    ARGUMENT = "argument", Text("argument", "参数")
+    ENVIRONMENT = "environment", Text("environment: {place}", "环境变量：{place}")
+    FILE = "file", Text("profile {profile} of {place}", "配置 {profile}，来自 {place}")
+    BUILT_IN = "built in", Text("profile {profile}, for {place}", "内置配置 {profile}，按 {place} 计算")
+    DEFAULT = "default", Text("default", "默认值")
 
 
 @dataclass(frozen=True)

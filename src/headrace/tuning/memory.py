@@ -10,11 +10,11 @@ alone copies it, once), and what it counts references to.
 import math
 import os
 from dataclasses import dataclass, replace
-from enum import Enum
+from itertools import product
 from typing import Self
 
 from headrace.loader import DEFAULT_SHARE, expected_ahead, free_memory, usable_processors
-from headrace.model import Text, format_bytes, num_local_ranks
+from headrace.model import Said, Text, format_bytes, num_local_ranks
 
 # pages that the code of our engine touches in a worker, beyond what torch's does: measured, Python 3.11
 _OWN_CODE_BYTES = 5 << 20
@@ -31,19 +31,22 @@ _TIERS = {
 }
 
 
-class TermKind(Enum):
+class TermKind(Said):
     """What takes memory."""
 
-    QUEUE = Text("batches ahead", "预取的 batch")  # finished or being filled
-    LOOP = Text("in the loop's hands", "训练循环手里的 batch")
-    IN_HAND = Text("samples in the workers' hands", "worker 手里的样本")  # and the peak of fetching one
-    COLLATION = Text("batches being collated", "正在拼接的 batch")  # by a function of the user's own
-    INTERPRETER = Text("interpreters of workers", "worker 的解释器")
-    DATASET = Text("data set, copied by workers", "被 worker 复制的数据集")
-    PINNED = Text("pinned copies", "锁页副本")
-    READ_AHEAD = Text("bytes read ahead", "提前读取的字节")
-    VALIDATION = Text("validation loader beside it", "同时存在的验证加载器")
-    TRAINING = Text("training process, without model", "训练进程（不含模型）")  # interpreter, imports, data set
+    QUEUE = "queue", Text("batches ahead", "预取的 batch")  # finished or being filled
+    LOOP = "loop", Text("in the loop's hands", "训练循环手里的 batch")
+    IN_HAND = "in_hand", Text("samples in the workers' hands", "worker 手里的样本")  # and the peak of fetching one
+    COLLATION = "collation", Text("batches being collated", "正在拼接的 batch")  # by a function of the user's own
+    INTERPRETER = "interpreter", Text("interpreters of workers", "worker 的解释器")
+    DATASET = "dataset", Text("data set, copied by workers", "被 worker 复制的数据集")
+    PINNED = "pinned", Text("pinned copies", "锁页副本")
+    READ_AHEAD = "read_ahead", Text("bytes read ahead", "提前读取的字节")
+    VALIDATION = "validation", Text("validation loader beside it", "同时存在的验证加载器")
+    TRAINING = (
+        "training",
+        Text("training process, without model", "训练进程（不含模型）"),
+    )  # interpreter, imports, data set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,8 +243,7 @@ def tier_rows(cost: SampleCost, machine: Machine, base: Configuration) -> tuple[
     rows = []
     for tier, (share, cores, prefetch) in _TIERS.items():
         most = max(1, int(machine.cores * cores / machine.ranks))
-        tried = [(workers, factor) for workers in range(most, 0, -1) for factor in range(prefetch, 0, -1)]
-        for workers, factor in tried:
+        for workers, factor in product(range(most, 0, -1), range(prefetch, 0, -1)):
             chosen = replace(base, num_workers=workers, prefetch_factor=factor, ranks=machine.ranks)
             plan = peak_memory(cost, chosen, "torch")
             if fits := machine.fits(plan, share=share):

@@ -12,10 +12,9 @@ import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import partial
 
-from headrace.model import Text
+from headrace.model import Said, Text
 
 from .model import Candidate, Service
 
@@ -38,13 +37,13 @@ _MANY_FAULTS = 20_000
 _OWN_THREADS = 3  # of a worker of torch's: its own, one that sends batches, one that hands out descriptors
 
 
-class Failure(Enum):
+class Failure(Said):
     """Why a candidate has no rate."""
 
-    DIED = Text("it died", "进程中途死亡")
-    HUNG = Text("it hung, and was ended", "卡住，已被终止")
-    MEMORY = Text("it took more memory than allowed, and was ended", "内存超出限制，已被终止")
-    ERROR = Text("it raised", "抛出异常")
+    DIED = "died", Text("it died", "进程中途死亡")
+    HUNG = "hung", Text("it hung, and was ended", "卡住，已被终止")
+    MEMORY = "memory", Text("it took more memory than allowed, and was ended", "内存超出限制，已被终止")
+    ERROR = "error", Text("it raised", "抛出异常")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,13 +71,13 @@ class TuneReport:
         if (demand := self.problem.demand_per_s) is not None:
             short = format_share(max(0.0, 1 - answer.samples_per_s / demand))
             yield (_MEETS if answer.meets_demand else _FALLS_SHORT).filled(demand=three_digits(demand), share=short)
-        nothing, no_core = Text("", ""), service.no_core_s / service.sample_s
+        no_core = service.no_core_s / service.sample_s
         yield _SAMPLE.filled(
             sample=format_seconds(service.sample_s),
             cpu=format_share(min(1.0, service.cpu_s / service.sample_s)),
-            crowded=_CROWDED.filled(share=format_share(no_core)) if no_core > _CROWDED_FROM else nothing,
+            crowded=_CROWDED.filled(share=format_share(no_core)) if no_core > _CROWDED_FROM else "",
             lock=format_share(service.lock_share),
-            stored=_STORED.filled(storage=service.storage) if service.storage else nothing,
+            stored=_STORED.filled(storage=service.storage) if service.storage else "",
         )
         # that workers would bring less is said where some were tried, or the search has ruled them out
         if not answer.meets_demand and (chosen.num_workers or answer.is_settled):
@@ -169,7 +169,7 @@ def _first_look(settings: TuneSettings, host: ProbeHost, results: list[ProbeOutc
     found = host.run(alone, _SERVICE_S)
     if found.failure is not None:
         raise UnusableInput(
-            f"{settings.target} gave no batch to a process without workers: {found.failure.value.en}",
+            f"{settings.target} gave no batch to a process without workers: {found.failure.label.en}",
             it_said=found.said or "nothing",
             waited=format_seconds(found.took_s),
             next_step="fetch one sample by hand: what stops that stops every loader",
