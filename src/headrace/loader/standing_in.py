@@ -35,10 +35,6 @@ _ASKED_AT_WILL = {
     *(torch_data.WeightedRandomSampler, DistributedSampler, torch_loader._InfiniteConstantSampler),
 }
 _TORCHS_PREFETCH = 2  # where nobody gave one
-_AS_IT_IS = (
-    *("collate_fn", "pin_memory", "pin_memory_device", "timeout", "worker_init_fn", "generator"),
-    *("num_workers", "persistent_workers"),
-)
 _PROBED_SAMPLES = 2  # a data set, or a collation, that draws at all draws in nearly every sample
 _PROBE_GRACE_S = 1.0
 _TorchsWorkers = torch_loader._MultiProcessingDataLoaderIter
@@ -149,8 +145,9 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
             self._open()
         feeding.told(self, "begun", None)
 
-    def _open(self) -> None:
-        self.inner = self._ours()._get_iterator() if self.is_ours else self._torchs()
+    def _open(self, **others: Any) -> None:
+        parts = self._parts | others
+        self.inner = self._ours(parts)._get_iterator() if self.is_ours else self._torchs(parts)
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner":
@@ -175,7 +172,7 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
                 if not self.is_ours or error is self.inner._feed.raised:
                     self._indices.delivered()
                 raise
-            self._go_over(_said(error))
+            self._go_over(str(describe_error(error)))
             return self.__next__()
         self._indices.delivered()
         if not self.is_ours:
@@ -199,9 +196,9 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
         except Exception as error:
             if not self._is_failure(error):
                 raise
-            self._go_over(_said(error))
-            return
-        self._feeding.told(self, "begun", None)
+            self._go_over(str(describe_error(error)))
+        else:
+            self._feeding.told(self, "begun", None)
 
     def _is_failure(self, error: Exception) -> bool:
         """Whether an error is ours: no sample, collation or sampler raised it, and torch's workers would not either."""
@@ -213,42 +210,32 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
 
     def _go_over(self, why: str) -> None:
         """Let the other kind of workers go on behind the last batch that was delivered."""
-        before, given = self.inner, self._parts["generator"]
+        before = self.inner
         with contextlib.suppress(Exception):  # it may be what has failed
             before._shutdown_workers()
         self.is_ours, self._indices.goes_on = not self.is_ours, True
         # torch would not draw another base seed here, from whichever generator
-        self._parts["generator"] = torch.Generator().manual_seed(int(before._base_seed))
+        generator = torch.Generator().manual_seed(int(before._base_seed))
         try:
-            try:
-                self._open()
-            except Exception as error:
-                if not self.is_ours:
-                    raise
-                self.is_ours, self._indices.goes_on, why = False, True, _said(error)
-                self._open()
-        finally:
-            self._parts["generator"] = given
+            self._open(generator=generator)
+        except Exception as error:
+            if not self.is_ours:
+                raise
+            self.is_ours, self._indices.goes_on, why = False, True, str(describe_error(error))
+            self._open(generator=generator)
         self._has_failed |= not self.is_ours
         self.inner._num_yielded = before._num_yielded
         self._feeding.told(self, why, before)
 
-    def _plain(self, **others: Any) -> Any:
-        """Return a loader of torch's own class with what the script's holds."""
-        plain = object.__new__(torch_data.DataLoader)
-        plain.__dict__.update(self._parts, _iterator=None, **others)
-        return plain
-
-    def _torchs(self) -> Any:
-        parts = self._parts
+    def _torchs(self, parts: dict[str, Any]) -> Any:
         name = "sampler" if parts["batch_sampler"] is None else "batch_sampler"
-        return _TorchsWorkers(self._plain() if self._is_iterable else self._plain(**{name: self._indices}))
+        return _TorchsWorkers(_plain(parts if self._is_iterable else parts | {name: self._indices}))
 
-    def _ours(self) -> _Shadow:
+    def _ours(self, parts: dict[str, Any]) -> _Shadow:
         """Return our loader: with the settings of a profile or the environment where they change no batch."""
-        parts, before = self._parts, self._feeding.ours
-        options = {name: parts[name] for name in _AS_IT_IS}
-        options["multiprocessing_context"] = self._plain().multiprocessing_context
+        names = ("collate_fn", "pin_memory", "timeout", "worker_init_fn", "generator", "num_workers")
+        options = {name: parts[name] for name in (*names, "persistent_workers", "pin_memory_device")}
+        options["multiprocessing_context"] = _plain(parts).multiprocessing_context
         options["in_order"] = parts.get("in_order", True)
         if self._is_iterable:
             options |= {"batch_size": parts["batch_size"], "drop_last": parts["drop_last"]}
@@ -266,15 +253,19 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
                 if is_given and one.value not in (0, "auto"):  # in-process, or perhaps: not what was asked to be fed
                     options.pop(name, None)
             options["tune"] = "online" if self._feeding.tunes else None
-        self._feeding.ours = shadow = _Shadow(parts["dataset"], **options)
+        shadow, before = _Shadow(parts["dataset"], **options), self._feeding.ours
         if shadow.tune is not None and before is not None:
             shadow._tune_on(before)
         shadow._IterableDataset_len_called = parts["_IterableDataset_len_called"]
+        self._feeding.ours = shadow
         return shadow
 
 
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {describe_error(error).message}"
+def _plain(parts: dict[str, Any]) -> Any:
+    """Return a loader of torch's own class with what a script's holds."""
+    plain = object.__new__(torch_data.DataLoader)
+    plain.__dict__.update(parts, _iterator=None)
+    return plain
 
 
 @contextlib.contextmanager
