@@ -116,7 +116,6 @@ class Controller:
         self._start = self._start or seen.num_workers
         if self._workers and seen.num_workers != self._workers:  # somebody else changed it: the guard, or `resize`
             self._begin_windows()
-            self._trial = None
         self._workers = seen.num_workers
         if seen.is_short:
             return self._yield_memory(seen)
@@ -143,7 +142,7 @@ class Controller:
     def _judge(self, trial: Adjustment) -> Adjustment | None:
         is_last, is_grown = len(self._windows) >= _MOST_WINDOWS, trial.after > trial.before
         if trial.reason is AdjustmentReason.SPARE:
-            if self._wait_share() >= _WAITS_FROM:
+            if self._share("wait_s") >= _WAITS_FROM:
                 self._spare_rest.begin(self.now_s)
                 return self._undo(trial, AdjustmentReason.MISSED)
             if is_last:
@@ -175,7 +174,7 @@ class Controller:
     # ------------------------------------------------------------------------------------ what to try
 
     def _consider(self, seen: TuningWindow) -> Adjustment | None:
-        wait, rate = self._wait_share(), self._rate()
+        wait, rate = self._share("wait_s"), self._rate()
         if wait <= _QUIET_UP_TO:
             return self._spare(seen)
         if wait < _WAITS_FROM:
@@ -190,7 +189,7 @@ class Controller:
         else:
             self._known[seen.num_workers] = rate
         is_contended = self._mean("no_core_share") >= _CONTENDED_FROM
-        if self._busy_share() < _STARVED_BUSY:  # workers have nothing to do: more batches may be in flight
+        if self._share("busy_s") < _STARVED_BUSY * seen.num_workers:  # idle: more batches may be in flight
             ahead = min(2 * seen.ahead, seen.most_ahead)
             if ahead > seen.ahead and self.now_s >= self._ahead_rest.until_s:
                 return self._try(AdjustmentReason.STARVED, seen.ahead, ahead, rate, Lever.AHEAD)
@@ -233,14 +232,11 @@ class Controller:
         now, most = seen.num_workers, self._most(seen)
         above = min((n for n in self._known if n > now), default=None)
         if above is None:
-            needed = math.ceil(now * _HEADROOM / max(0.1, 1 - self._wait_share()))
+            needed = math.ceil(now * _HEADROOM / max(0.1, 1 - self._share("wait_s")))
             wanted = min(2 * now, max(now + 1, needed))
-        elif above - now > 1 and above > _FINE_UP * now:
-            wanted = round(math.sqrt(above * now))
         else:
-            return None
-        wanted = min(wanted, most)
-        return wanted if wanted > now else None
+            wanted = round(math.sqrt(above * now)) if above > _FINE_UP * now else now
+        return min(wanted, most) if min(wanted, most) > now else None
 
     def _below(self, now: int) -> int | None:
         """The next number of workers to try below this one."""
@@ -269,7 +265,7 @@ class Controller:
         windows, now = self._windows, seen.num_workers
         if len(windows) < _MOST_WINDOWS or sum(one.elapsed_s for one in windows) < _SPARE_S:
             return None
-        fewer = max(math.ceil(now * self._busy_share() * _HEADROOM), math.ceil(now / 2))
+        fewer = max(math.ceil(self._share("busy_s") * _HEADROOM), math.ceil(now / 2))
         if now - fewer < max(1.0, 0.15 * now) or self.now_s < self._spare_rest.until_s:
             return None
         return self._try(AdjustmentReason.SPARE, now, fewer, self._rate())
@@ -304,28 +300,24 @@ class Controller:
         self, reason: AdjustmentReason, before: int, after: int, lever: Lever = Lever.WORKERS, gain: float = 1.0
     ) -> Adjustment:
         """Decide, and say so; a number that changes begins windows of its own."""
-        seen = {"wait_share": self._wait_share(), "gain": gain, "at_s": self.now_s}
+        seen = {"wait_share": self._share("wait_s"), "gain": gain, "at_s": self.now_s}
         self.told.append(Adjustment(lever=lever, before=before, after=after, reason=reason, **seen))
         if before != after:
-            self._trial = None
             self._workers = after if lever is Lever.WORKERS else self._workers
             self._begin_windows()
         return self.told[-1]
 
     def _begin_windows(self) -> None:
         self._windows.clear()
-        self._is_settling = True
+        self._trial, self._is_settling = None, True
 
     def _rate(self) -> _Rate:
         return _Rate.of(self._windows, self._noise)
 
-    def _wait_share(self) -> float:
+    def _share(self, name: str) -> float:
+        """What part of the windows' time something took."""
         total = sum(one.elapsed_s for one in self._windows)
-        return min(1.0, sum(one.wait_s for one in self._windows) / total) if total else 0.0
-
-    def _busy_share(self) -> float:
-        total = sum(one.elapsed_s * one.num_workers for one in self._windows)
-        return sum(one.busy_s for one in self._windows) / total if total else 0.0
+        return float(sum(getattr(one, name) for one in self._windows)) / total if total else 0.0
 
     def _mean(self, name: str) -> float:
         return float(sum(getattr(one, name) for one in self._windows)) / len(self._windows)
