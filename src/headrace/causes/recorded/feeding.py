@@ -36,7 +36,7 @@ _FED = Text("fed by Headrace: {loader}{given}{tuned}: {ours}", "由 Headrace 喂
 _MEASURED = Text("{fed}; before, with torch's workers: {torchs}", "{fed}；此前用 torch 的 worker：{torchs}")
 _PROFILE = Text(", profile {profile}, {workers:worker(s)}", "，配置 {profile}，{workers} 个 worker")
 _TUNED = {
-    None: Text("", ""),
+    None: "",
     True: Text(", tuned while it ran", "，运行中自动调优"),
     False: Text(
         ", not tuned (its batches depend on the number of workers)", "，没有自动调优（batch 取决于 worker 数）"
@@ -47,9 +47,7 @@ _WAITS = Text(
     "{count} 个 batch，通常等待 {median}，最长 {worst}，占时间 {share}；每步 {step}",
 )
 _NO_WAITS = Text("too few batches to tell of waits", "batch 太少，说不出等待")
-_DREW = Text(
-    "{loader} drew random numbers after all: its batches may be others", "{loader} 还是抽取了随机数：batch 可能不同"
-)
+_DREW = Text("{loader} drew random numbers after all: batches may differ", "{loader} 还是抽取了随机数：batch 可能不同")
 _HEADLINE = Text(
     "with torch's loader the training waited for data for {torchs} of its time, with ours for {ours} ({loader})",
     "用 torch 的加载器，训练有 {torchs} 的时间在等数据；换成我们的，{ours}（{loader}）",
@@ -113,7 +111,7 @@ def feed_notes(rows: Sequence[FeedRow]) -> Iterator[Text]:
     """Yield what feeding did, what matters most first: each fed loader with its waits, the others by their reasons."""
     fed = []
     for row in sorted((row for row in rows if row.ours_batches), key=lambda row: -row.ours_batches):
-        given = _PROFILE.filled(profile=row.profile, workers=row.num_workers) if row.profile else Text("", "")
+        given = _PROFILE.filled(profile=row.profile, workers=row.num_workers) if row.profile else ""
         said = _FED.filled(loader=row.title, given=given, tuned=_TUNED[row.is_tuned], ours=_waits_text(row, "ours"))
         fed.append(_MEASURED.filled(fed=said, torchs=_waits_text(row, "torch")) if row.torch_step_s else said)
     yield from fed[:1]
