@@ -26,7 +26,6 @@ _NOISE, _NOISE_WEIGHT = 0.03, 1  # of a probe, before any was repeated; for how 
 _PER_DOUBLING = 0.005  # of the rate: what twice as many workers must bring to be worth their memory
 _MOST_TIED = 0.025  # of the rate: what is nearer to the best than its error, but no more than this, is as good
 _DEEPER_FROM = 0.02  # and a deeper queue, which takes more of it
-_SHORT_OF_DEMAND = 2.0  # times as much weighs what is missing to a demand
 HEADROOM = 1.05  # as much as is needed on average is late half of the time
 _GRAINS, _SHORTEST_S, _LONGEST_S = 12, 0.8, 5.0
 _PROBES_LEFT = 3  # that the time which is left is enough for: one alone says nothing of what else there is
@@ -216,7 +215,7 @@ def _worth(problem: Problem, one: Candidate, log_per_s: float) -> float:
     """Return what a rate is worth, less what a candidate costs; with a demand, what is beyond it counts nothing."""
     dear = _PER_DOUBLING * math.log2(1 + one.num_workers) + _DEEPER_FROM * (one.batches_ahead is not None)
     if problem.demand_per_s is not None:
-        log_per_s = _SHORT_OF_DEMAND * min(0.0, log_per_s - math.log(HEADROOM * problem.demand_per_s))
+        log_per_s = min(0.0, log_per_s - math.log(HEADROOM * problem.demand_per_s))
     return log_per_s - dear
 
 
