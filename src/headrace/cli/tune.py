@@ -205,9 +205,7 @@ def _document(report: tuning.TuneReport) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------------------ from a recording
 
-_ESTIMATE = Text(
-    "{target}: an estimate from what was recorded; nothing was run", "{target}：根据录制结果的估计；没有实际运行"
-)
+_ESTIMATE = Text("{target}: an estimate from the recording; nothing was run", "{target}：根据录制的估计；没有实际运行")
 _LOADER = Text(
     "the loader over {loader}: a step takes {step} without its wait, and {workers:worker(s) (makes|make)} a batch in "
     "{pool}",
@@ -227,9 +225,7 @@ _NO_MORE = Text(
     "`headrace run` says what helps",
     "不能说增加 worker 会有用，因为它们等待的东西无法服务更多 worker（{bottleneck}）：`headrace run` 会说明什么有用",
 )
-_MEASURE_IT = Text(
-    "Next: `headrace tune path/to/file.py:name` measures it.", "下一步：用 `headrace tune path/to/file.py:name` 实测。"
-)
+_MEASURE_IT = Text("Next: `headrace tune FILE.py:NAME` measures it.", "下一步：用 `headrace tune FILE.py:NAME` 实测。")
 
 
 def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -266,13 +262,12 @@ def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
         }
         terminal.json(document)
         return EXIT_OK
-    pool, rows = forecast.supply.batch.value * forecast.supply.tasks, []
+    pool, rows = format_seconds(forecast.supply.batch.value * forecast.supply.tasks), []
     for count, rate in rates.items():
         busy = rate.value * step_s
         bar = _marked(busy, is_best=count == best, is_now=count == now)
         rows.append((str(count), with_error(rate.value, rate.error), bar, format_share(max(0.0, 1 - busy))))
-    times = {"step": format_seconds(step_s), "pool": format_seconds(pool)}
-    facts = say(_LOADER, loader=forecast.loader, workers=max(1, now), **times)
+    facts = say(_LOADER, loader=forecast.loader, step=format_seconds(step_s), workers=max(1, now), pool=pool)
     title, table = line(_ESTIMATE.filled(target=args.target), "bold"), table_of(_FORECAST_HEADS, rows, left=(2,))
     terminal.parts([title, f"  {facts}\n", table, "", *_close([why], [call]), "", _MEASURE_IT])
     return EXIT_OK

@@ -16,9 +16,7 @@ from .processes import ProcessEvents, ends_of, starts_of
 
 _STAYS = {
     FeedReason.PIPE: Text("data pipes run in torch's loader", "data pipe 由 torch 的加载器运行"),
-    FeedReason.IN_PROCESS: Text(
-        "num_workers=0: the training process makes its samples", "num_workers=0：样本在训练进程内生成"
-    ),
+    FeedReason.IN_PROCESS: Text("num_workers=0: the training makes its samples", "num_workers=0：样本在训练进程内生成"),
     FeedReason.OWN_ITERATOR: Text("{detail} makes its iterators itself", "{detail} 自己创建迭代器"),
     FeedReason.DRAWS: Text(
         "its samples draw random numbers, which ours would give by position and torch's by worker: --feed-random, if "
@@ -85,9 +83,9 @@ def _figures(
     """Return what some of a loader's waits were, as the fields of a row."""
     batch, starts = waits["value"].astype(np.int64), starts_of(waits)
     found: dict[str, Any] = dict.fromkeys(("wait_median_s", "wait_worst_s", "wait_share", "step_s"))
-    is_usual, has_next = np.zeros(len(waits), bool), np.zeros(len(waits), bool)
+    is_usual = np.zeros(len(waits), bool)
     is_usual[1:] = is_chosen[1:] & (at[1:] == at[:-1]) & (batch[1:] == batch[:-1] + 1)
-    has_next[:-1] = is_usual[:-1] & is_usual[1:]
+    has_next = is_usual & np.append(is_usual[1:], False)
     if has_next.any():
         wait_s, steps_s = (ends_of(waits) - starts) / 1e9, np.diff(starts)[has_next[:-1]] / 1e9
         usual = wait_s[is_usual]
