@@ -50,8 +50,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         return EXIT_OK
 
     for name, value in others.items():
-        is_given = bool(os.environ.get(name))
-        settings[name] = Setting(value, Origin.ENVIRONMENT, name) if is_given else Setting(value, Origin.DEFAULT)
+        place = name if os.environ.get(name) else ""
+        settings[name] = Setting(value, Origin.ENVIRONMENT if place else Origin.DEFAULT, place)
     rows = []
     for name, one in settings.items():  # the file's path is below
         told = one.origin.label.filled(place=os.path.basename(one.place), profile=profile)

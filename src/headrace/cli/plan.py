@@ -12,7 +12,7 @@ from headrace.errors import UnusableInput
 from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits
 
 from .arguments import Commands, add_command, add_language, add_target, size, whole
-from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, table_of
+from .terminal import EXIT_FINDINGS, EXIT_OK, Terminal, line, say, table_of
 
 if TYPE_CHECKING:
     from headrace.tuning import Machine, Measured, MemoryPlan, TargetFacts, TierRow
@@ -37,8 +37,7 @@ exit codes: 0 it fits, 1 it does not, 2 could not run (usage or input), 130 inte
 
 _ESTIMATED = ("DATASET", "PINNED", "READ_AHEAD", "VALIDATION", "COLLATION")  # whatever is measured
 _TITLE = Text(
-    "headrace plan: batch {batch}, {workers:worker(s)}, prefetch {prefetch}",
-    "headrace plan: batch {batch}，worker {workers}，prefetch {prefetch}",
+    "batch {batch}, {workers:worker(s)}, prefetch {prefetch}", "batch {batch}，worker {workers}，prefetch {prefetch}"
 )
 _HEAD = Text(",torch,headrace,basis,how", ",torch,headrace,依据,算法")
 _BASIS = {True: Text("estimate", "估算"), False: Text("measured", "实测")}
@@ -142,8 +141,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json:
         terminal.json(_document(measured, machine, plans, rows))
     else:
-        title = _TITLE.filled(batch=asked.batch_size, workers=asked.num_workers, prefetch=asked.prefetch_factor or 2)
-        terminal.parts([line(title, "bold"), *([_measured(subject, measured)] if args.target else [])])
+        title = say(_TITLE, batch=asked.batch_size, workers=asked.num_workers, prefetch=asked.prefetch_factor or 2)
+        sample = [_measured(subject, measured)] if args.target else []
+        terminal.parts([line(f"headrace plan: {title}", "bold"), *sample])
         terms = _term_rows(machine, plans, measured, is_given=args.target is None)
         terminal.parts(_text(machine, plans, rows, terms))
     return EXIT_OK if machine.fits(plans[0]) else EXIT_FINDINGS

@@ -251,9 +251,8 @@ class Controller:
 
     def _most(self, seen: TuningWindow) -> int:
         """The most workers that cores and memory have room for."""
-        most, (bound, until_s, _) = seen.most_workers, self._memory
-        if self.now_s < until_s:
-            most = min(most, bound)
+        bound, until_s, _ = self._memory
+        most = min(seen.most_workers, bound) if self.now_s < until_s else seen.most_workers
         on_core, off_core = self._mean("cpu_share"), self._mean("no_core_share")
         if on_core > 0 and off_core < 1:
             # one more than the cores can carry: that a sample waits for its core is measured, not that it need not
@@ -263,10 +262,9 @@ class Controller:
     def _spare(self, seen: TuningWindow) -> Adjustment | None:
         """Nothing waits: as many workers as are busy, and some."""
         windows, now = self._windows, seen.num_workers
-        if len(windows) < _MOST_WINDOWS or sum(one.elapsed_s for one in windows) < _SPARE_S:
-            return None
+        is_long = len(windows) == _MOST_WINDOWS and sum(one.elapsed_s for one in windows) >= _SPARE_S
         fewer = max(math.ceil(self._share("busy_s") * _HEADROOM), math.ceil(now / 2))
-        if now - fewer < max(1.0, 0.15 * now) or self.now_s < self._spare_rest.until_s:
+        if not is_long or now - fewer < max(1.0, 0.15 * now) or self.now_s < self._spare_rest.until_s:
             return None
         return self._try(AdjustmentReason.SPARE, now, fewer, self._rate())
 

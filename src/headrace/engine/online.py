@@ -113,11 +113,8 @@ class OnlineTuner:
             if len(grown) == 4:
                 seen = [a + b for a, b in zip(seen, grown[1:], strict=True)]
         looked_at_s = max(seen[0], seen[1] + seen[2], 1e-9)
-        # without what it takes to hand out a batch that is ready, which no worker can change
-        waited = self._pool.asleep_s - self._asleep_s
         usual_s, longest_s = self._waits.steps_of(self._waits.count - self._count)
-        running = self._pool.running()
-        is_starting = any(self._words[Board.record_at(w) + Record.STATE] == STARTING for w in running)
+        states = (self._words[Board.record_at(worker) + Record.STATE] for worker in self._pool.running())
         room = self._guard.room_for_workers()
         most = self._pool.num_workers + (self._pool.num_free if room is None else min(room, self._pool.num_free))
         bytes_wait_s = self._reader.stats().wait_s - self._bytes_wait_s if self._reader is not None else 0.0
@@ -125,7 +122,8 @@ class OnlineTuner:
             elapsed_s=elapsed,
             passed_s=max(0.0, self._began_at - self._ended_at),
             samples=done,
-            wait_s=min(waited, elapsed),
+            # without what it takes to hand out a batch that is ready, which no worker can change
+            wait_s=min(self._pool.asleep_s - self._asleep_s, elapsed),
             busy_s=busy_s,
             num_workers=self._pool.num_workers,
             most_workers=min(self._most_workers, most),
@@ -136,7 +134,7 @@ class OnlineTuner:
             no_core_share=seen[2] / looked_at_s,
             bytes_share=min(1.0, bytes_wait_s / busy_s) if busy_s else 0.0,
             is_short=self._guard.pressure.level is not Level.NONE,
-            is_steady=not is_starting and longest_s <= max(_PAUSE_S, _PAUSE_STEPS * usual_s),
+            is_steady=STARTING not in states and longest_s <= max(_PAUSE_S, _PAUSE_STEPS * usual_s),
         )
 
     # ------------------------------------------------------------------------------------ doing

@@ -84,9 +84,8 @@ def resolve_settings(profile: str | None = None, given: Mapping[str, Any] | None
             found[name] = Setting(_checked(name, _typed(text), variable), Origin.ENVIRONMENT, variable)
     found |= {name: Setting(value, Origin.ARGUMENT) for name, value in (given or {}).items() if name in SETTINGS}
     if found["num_workers"].value == 0:  # where torch refuses them: a profile for workers is no reason to fail
-        for name in _NEEDS_WORKERS:
-            if found[name].origin is not Origin.ARGUMENT:
-                found[name] = Setting(SETTINGS[name], Origin.DEFAULT)
+        others = (name for name in _NEEDS_WORKERS if found[name].origin is not Origin.ARGUMENT)
+        found |= {name: Setting(SETTINGS[name], Origin.DEFAULT) for name in others}
     return found
 
 

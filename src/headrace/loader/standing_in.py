@@ -55,7 +55,7 @@ class _Indices:
     def __init__(self, sampler: Any, ahead: int) -> None:
         self._sampler, self._ahead = sampler, ahead
         self._source: Iterator[Any] = iter(())
-        self._kept, self._num_given = deque[Any](), 0  # of what is kept, to whoever makes the batches
+        self.kept, self._num_given = deque[Any](), 0  # so many of them to whoever makes the batches
         self._is_over = self.goes_on = False
         self.raised: Exception | None = None  # by the sampler
 
@@ -70,38 +70,33 @@ class _Indices:
     def begin(self) -> None:
         """Begin a pass."""
         self._source, self._is_over = iter(self._sampler), False
-        self._kept.clear()
+        self.kept.clear()
         self._num_given = 0
 
     def __next__(self) -> Any:
         if self.goes_on:  # whoever asks now begins with what nobody has delivered
             self.goes_on, self._num_given = False, 0
         self._ask_as_torch()
-        if self._num_given == len(self._kept):
+        if self._num_given == len(self.kept):
             self._ask()
         self._num_given += 1
-        return self._kept[self._num_given - 1]
-
-    @property
-    def has_more(self) -> bool:
-        """Whether there is something that nobody has delivered."""
-        return bool(self._kept)
+        return self.kept[self._num_given - 1]
 
     def delivered(self) -> None:
         """A batch has left, or its error."""
         if self._num_given:
-            self._kept.popleft()
+            self.kept.popleft()
             self._num_given -= 1
         self._ask_as_torch()
 
     def _ask_as_torch(self) -> None:
         with contextlib.suppress(StopIteration):
-            while not self._is_over and len(self._kept) < self._ahead:
+            while not self._is_over and len(self.kept) < self._ahead:
                 self._ask()
 
     def _ask(self) -> None:
         try:
-            self._kept.append(next(self._source))
+            self.kept.append(next(self._source))
         except Exception as error:
             self._is_over, self.raised = isinstance(error, StopIteration), error
             raise
@@ -125,7 +120,7 @@ class Feeding:
 class FedIterator(torch_loader._BaseDataLoaderIter):
     """The iterator of a script's loader: one of ours or of torch's inside, which takes the place of the other."""
 
-    inner: Any
+    inner: Any = None
     is_ours: bool  # whether our workers make the batches now
 
     def __init__(self, loader: Any, feeding: Feeding) -> None:
@@ -150,8 +145,6 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
         self.inner = self._ours(parts)._get_iterator() if self.is_ours else self._torchs(parts)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "inner":
-            raise AttributeError(name)
         return getattr(self.inner, name)
 
     @property
@@ -160,7 +153,7 @@ class FedIterator(torch_loader._BaseDataLoaderIter):
         return not (self.is_ours or self._has_failed or self._feeding.stretch)
 
     def __next__(self) -> Any:
-        if self._is_measured and self._is_exact and self._indices.has_more:
+        if self._is_measured and self._is_exact and self._indices.kept:
             self._go_over("measured")
         try:
             batch = next(self.inner)
@@ -291,11 +284,9 @@ def probe_samples(loader: Any, *, timeout_s: float = 20.0) -> FeedReason:
     """Return whether a map-style torch loader may be fed, or why not, by the first two samples of its next pass."""
     context = loader.multiprocessing_context or torch.multiprocessing.get_context()
     ours, theirs = context.Pipe(duplex=False)
-    parts = (loader.dataset, loader._index_sampler, loader.collate_fn, loader.worker_init_fn)
-    process = context.Process(
-        target=_probe, args=(theirs, *parts, loader._auto_collation, loader.num_workers), name="headrace-probe"
-    )
-    process.daemon = True
+    parts = (loader.dataset, loader._index_sampler, loader._auto_collation, loader.collate_fn)
+    args = (theirs, *parts, loader.worker_init_fn, loader.num_workers)
+    process = context.Process(target=_probe, args=args, name="headrace-probe", daemon=True)
     try:
         process.start()
         theirs.close()
@@ -330,7 +321,7 @@ class _Watched:
 
 
 def _probe(
-    answer: Any, dataset: Any, sampler: Any, collate: Any, init_fn: Any, is_batched: bool, num_workers: int
+    answer: Any, dataset: Any, sampler: Any, is_batched: bool, collate: Any, init_fn: Any, num_workers: int
 ) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -344,9 +335,7 @@ def _probe(
             init_fn(0)
         first = next(iter(sampler))
         fetcher = torch_fetch._MapDatasetFetcher(dataset, is_batched, collate, False)
-        places: tuple[Any, ...] = (torch, torch.random)
-        for place in places:
-            place.initial_seed = lambda: info.seed
+        vars(torch)["initial_seed"] = vars(torch.random)["initial_seed"] = lambda: info.seed
         # the whole batch where some samples of it make no sense
         for indices in (first[:_PROBED_SAMPLES], first) if is_batched else (first,):
             with contextlib.suppress(Exception):

@@ -136,7 +136,6 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Yield what there is to choose from: with so many workers each."""
     for size, workers in itertools.product(batch_sizes, counts):
-        is_plain = loader == "torch" or not workers
-        pairs = itertools.product(("process",) if is_plain else backends, (None,) if is_plain else depths)
-        for backend, depth in pairs:
+        kinds = (("process",), (None,)) if loader == "torch" or not workers else (backends, depths)
+        for backend, depth in itertools.product(*kinds):
             yield Candidate(loader=loader, num_workers=workers, backend=backend, batch_size=size, io_depth=depth)

@@ -249,8 +249,6 @@ def _short_batch(dataset: Any, batch_size: int) -> int:
         began = time.perf_counter()
         dataset[index]
         fits = int(_LONG_BATCH_S / max(time.perf_counter() - began, 1e-9))
-        if fits >= batch_size:
-            break
     return max(1, min(batch_size, fits))
 
 
