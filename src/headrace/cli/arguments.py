@@ -64,17 +64,17 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def seconds(lowest_s: float = 0.001, highest_s: float = _MONTH_S) -> Callable[[str], float]:
-    """Return a parser of lengths of time in a range: `30`, `30s`, `2m`, `1h`.
+def seconds(lowest_s: float = 0.001, highest_s: float = _MONTH_S, *, usual: str = "s") -> Callable[[str], float]:
+    """Return a parser of lengths of time in a range: `30` (of the usual unit), `30s`, `2m`, `1h`.
 
     >>> parse = seconds(0.5, 3600)
-    >>> parse("30"), parse("1.5s"), parse("2m")
-    (30.0, 1.5, 120.0)
+    >>> parse("30"), parse("1.5s"), parse("2m"), seconds(usual="ms")("120")
+    (30.0, 1.5, 120.0, 0.12)
     """
 
     def parse(text: str) -> float:
         number = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz")
-        unit = text.strip()[len(number) :] or "s"
+        unit = text.strip()[len(number) :] or usual
         try:
             value_s = float(number) * _UNITS_S[unit]
         except (ValueError, KeyError):

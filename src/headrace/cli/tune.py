@@ -61,8 +61,8 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add("target", metavar="TARGET", help="file.py:name, package.module:name, a shard pattern, or a run directory")
     add("--seconds", type=seconds(3, 3600), default=30.0, metavar="S", help="time for all of it (default: 30)")
     add("--memory", type=size, metavar="SIZE", help="what the process and its workers may take, such as 8GiB")
-    step = lambda text: seconds(1e-6)(f"{text.removesuffix('ms')}ms")  # noqa: E731
-    add("--step-ms", type=step, metavar="MS", help="how long the training takes for a batch, without waiting")
+    taken = "how long the training takes for a batch, without waiting"
+    add("--step-ms", type=seconds(1e-6, usual="ms"), metavar="MS", help=taken)
     sizes = "samples a batch (default: the loader's, else 8); several, by comma, to choose from"
     add("--batch-size", type=_numbers(1, 1_000_000), default=(), metavar="N,…", help=sizes)
     add("--max-workers", type=whole(1, 512), metavar="N", help="default: 16, or twice the processors if that is more")
