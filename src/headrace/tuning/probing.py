@@ -106,22 +106,22 @@ class ProbeHost(TargetProcess):
         """Give an order; returns what was said of it, why it had to be ended, the most memory of all processes."""
         self.tell(order)
         facts: dict[str, Any] = {}
-        why, peak, is_over, deadline = None, 0, False, time.monotonic() + seconds
+        why, peak, is_ending, deadline = None, 0, False, time.monotonic() + seconds
         while "code" not in facts:
             event = self.event(_LOOK_EVERY_S)
-            if event is not None and (not is_over or "code" in event):
+            if event is not None and (not is_ending or "code" in event):
                 facts |= event
-                deadline = min(deadline, time.monotonic() + _STOP_S)  # there is nothing left but to end
+                deadline = time.monotonic() + _STOP_S  # there is nothing left but to end
             if self.has_ended:
                 what = f"the process that holds {self._target} has ended: {_ending(self.child.wait())}"
                 raise UnusableInput(what, it_said=self.said())
             peak = max(peak, read_tree_memory(self.child.pid) or 0)  # with the pages that it shares with the host
             is_too_large, is_late = peak > (self._memory_bytes or math.inf), time.monotonic() > deadline
-            if is_over and is_late and "code" not in facts:
+            if is_ending and is_late and "code" not in facts:
                 raise InternalError("a probe could not be ended", it_said=self.said())
-            if not is_over and (is_too_large or is_late):
+            if not is_ending and (is_too_large or is_late):
                 why = Failure.MEMORY if is_too_large else None if facts else Failure.HUNG
-                is_over, deadline = True, time.monotonic() + _STOP_S
+                is_ending, deadline = True, time.monotonic() + _STOP_S
                 self.end([pid for pid in self.processes() if pid != self.child.pid])
         return facts, why, peak
 
