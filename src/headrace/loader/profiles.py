@@ -1,8 +1,8 @@
 """A loader's settings by name: an argument, the environment, a profile of `headrace.toml`, or one for the machine.
 
-`DataLoader(..., profile="cluster")` takes what `[profiles.cluster]` sets in the file that HEADRACE_CONFIG names, or in
-the `headrace.toml` of the current folder or the nearest one above it. Each setting comes from the first of: argument,
-environment (`HEADRACE_NUM_WORKERS`, …), profile (of the file, else built in), default.
+`DataLoader(..., profile="cluster")` takes what `[profiles.cluster]` sets: in the file that HEADRACE_CONFIG names, else
+in the `headrace.toml` of the current folder or the nearest one above it. Each setting comes from the first of:
+argument, environment (`HEADRACE_NUM_WORKERS`, …), profile (of the file, else built in), default.
 """
 
 import functools
