@@ -104,7 +104,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # which ends what was started
     with terminal.progress(_LOOKING):
-        machine = check_machine(_data_paths(args.target))
+        machine = check_machine(_data_folder(args.target))
     if not args.json:
         terminal.parts(_table(machine, _MACHINE))
     target: Sequence[Check] = ()
@@ -133,12 +133,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_FINDINGS if wrong else EXIT_OK
 
 
-def _data_paths(target: str | None) -> list[Path]:
-    """The folder of shards; where a data set reads its files is not known before it does."""
+def _data_folder(target: str | None) -> Path | None:
+    """That of shards; where a data set reads its files is not known before it does."""
     if target is None or ".py:" in target:
-        return []
+        return None
     folder = Path(target) if os.path.isdir(target) else Path(target).parent
-    return [folder] if "{" not in str(folder) and folder.is_dir() and folder != Path() else []
+    return folder if "{" not in str(folder) and folder.is_dir() and folder != Path() else None
 
 
 def _table(checks: Sequence[Check], title: Text | str) -> Iterator[Part]:

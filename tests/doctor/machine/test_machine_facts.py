@@ -18,7 +18,7 @@ ASK = """
 import json, sys
 from pathlib import Path
 from headrace.doctor.machine import check_machine
-print(json.dumps([check.as_json() for check in check_machine([Path(path) for path in sys.argv[1:]])]))
+print(json.dumps([check.as_json() for check in check_machine(Path(sys.argv[1]) if sys.argv[1:] else None)]))
 """
 
 
@@ -37,7 +37,7 @@ def under(line: str) -> tuple[str, ...]:
 
 
 def test_what_is_read_of_this_machine(tmp_path: Path) -> None:
-    facts = MachineFacts(places=(PlaceFacts.of(tmp_path),))
+    facts = MachineFacts(place=PlaceFacts.of(tmp_path))
     assert facts.cpus == os.sched_getaffinity(0)
     assert 0 < facts.cores <= facts.num_cpus
     assert 0 < facts.core_share <= 1
@@ -48,7 +48,8 @@ def test_what_is_read_of_this_machine(tmp_path: Path) -> None:
     assert facts.libraries.opencv_threads > 0
     assert 0 < facts.room[0] <= facts.now.total_bytes
     assert facts.map_limit
-    assert facts.places[0].path == str(tmp_path)
+    assert facts.place is not None
+    assert facts.place.path == str(tmp_path)
     assert facts.versions["torch"]
 
 

@@ -101,7 +101,7 @@ def problems(facts: MachineFacts) -> dict[str, Check]:
         LAPTOP,
         CONTAINER,
         JOB,
-        replace(JOB, places=(place(Medium.LUSTRE),)),
+        replace(JOB, place=place(Medium.LUSTRE)),
         replace(
             WORKSTATION, cpus=frozenset({3}), libraries=replace(LIBRARIES, cpus_before=1, cpus_after=1, torch_threads=1)
         ),
@@ -180,7 +180,7 @@ def test_a_healthy_machine_gets_no_warning(facts: MachineFacts) -> None:
             "node 0 alone, the GPUs are at node 1",
             "taskset -c 8,9,",
         ),
-        ("slow_storage", replace(WORKSTATION, places=(place(Medium.HDD),)), "rotational=1", "headrace storage /data"),
+        ("slow_storage", replace(WORKSTATION, place=place(Medium.HDD)), "rotational=1", "headrace storage /data"),
         (
             "swap_in_use",
             replace(WORKSTATION, now=IDLE._replace(swap_in_pages=80 * MIB // resource.getpagesize())),

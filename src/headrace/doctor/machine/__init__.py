@@ -4,7 +4,6 @@
 - `judging`: what is wrong with it, if anything: facts in, checks out. Pure; its sentences are in `problems.toml`.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..checks import Check
@@ -14,6 +13,6 @@ from .judging import judge
 __all__ = ["GpuFacts", "Libraries", "MachineFacts", "PlaceFacts", "check_machine", "judge"]
 
 
-def check_machine(data_paths: Sequence[Path] = ()) -> tuple[Check, ...]:
+def check_machine(data: Path | None = None) -> tuple[Check, ...]:
     """Look at the machine, and at what the data lies on; it takes about as long as importing torch."""
-    return judge(MachineFacts(places=tuple(map(PlaceFacts.of, data_paths))))
+    return judge(MachineFacts(place=PlaceFacts.of(data) if data is not None else None))

@@ -26,10 +26,6 @@ _PACKAGES = (
     *("torch", "numpy", "torchdata", "webdataset", "datasets", "monai", "h5py", "zarr", "lmdb", "pillow"),
     *("opencv-python", "opencv-python-headless", "opencv-contrib-python"),
 )
-THREAD_COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-THREAD_PLACES = ("OMP_PROC_BIND", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")
-_SLURM = ("SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")
-_VARIABLES = (*THREAD_COUNTS, *THREAD_PLACES, *_SLURM, "CUDA_VISIBLE_DEVICES")
 # Run in a process of its own: what libraries do when they are imported is what we ask for. A line a library, so that
 # one that cannot be imported takes nothing away from those before it.
 _ASK = """
@@ -76,7 +72,7 @@ class Libraries:
 
 
 class PlaceFacts(NamedTuple):
-    """Where some of the data lies."""
+    """Where the data lies."""
 
     path: str
     kind: StorageKind
@@ -133,37 +129,32 @@ def _ask_libraries() -> Libraries:
 
 def _read_tasks() -> tuple[int, int | None, str]:
     """Processes and threads, the most of them, and who says so: `ulimit -u` (which root passes over) or a group."""
-    found: list[tuple[int, int | None, str]] = []
-    if os.geteuid() != 0 and (soft := _read_limit(resource.RLIMIT_NPROC)) is not None:
+    group, soft = system.read_task_limit(), _read_limit(resource.RLIMIT_NPROC)
+    found = [(*group, "pids.max")] if group is not None else []
+    if os.geteuid() != 0 and soft is not None:
         found.append((system.count_tasks(os.geteuid()), soft, "ulimit -u"))
-    group = system.read_task_limit()
-    if group is not None:
-        found.append((*group, "pids.max"))
-    return min(found, key=lambda one: (one[1] or 0) - one[0], default=(0, None, ""))
+    return min(found, key=lambda one: one[1] - one[0], default=(0, None, ""))
 
 
 def _read_versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "kernel": platform.release()}
     for name in _PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
 def _read_room() -> tuple[int, int | None]:
     """Bytes below the limit of the control group with the least room, or available on the machine, and that limit."""
-    available = _read_machine().available_bytes
-    limits = system.read_limits(system.memory_groups())
-    rooms = [((one.limit_bytes or 0) - one.hard_bytes, one.limit_bytes) for one in limits]
+    groups, available = system.read_limits(system.memory_groups()), _read_machine().available_bytes
+    rooms = [((one.limit_bytes or 0) - one.hard_bytes, one.limit_bytes) for one in groups]
     room, limit = min(rooms, key=lambda one: one[0], default=(available, None))
     return min(room, available), limit
 
 
 def _read_quota() -> float | None:
-    quotas = [one.quota_cores for one in system.read_quotas(system.cpu_groups()) if one.quota_cores is not None]
-    return min(quotas, default=None)
+    quotas = (one.quota_cores for one in system.read_quotas(system.cpu_groups()))
+    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def _read_limit(which: int) -> int | None:
@@ -194,11 +185,9 @@ class MachineFacts:
     tasks: tuple[int, int | None, str] = field(default_factory=_read_tasks)
     start_method: str = field(default_factory=lambda: multiprocessing.get_context().get_start_method())
     nodes: Mapping[int, frozenset[int]] = field(default_factory=system.read_numa_nodes)
-    places: tuple[PlaceFacts, ...] = ()
+    place: PlaceFacts | None = None
     gpus: GpuFacts = field(default_factory=GpuFacts.read)
-    variables: Mapping[str, str] = field(
-        default_factory=lambda: {name: os.environ[name] for name in _VARIABLES if name in os.environ}
-    )
+    variables: Mapping[str, str] = field(default_factory=os.environ.copy)
     versions: Mapping[str, str] = field(default_factory=_read_versions)  # of Python, the kernel and packages
 
     @property

@@ -11,11 +11,11 @@ import resource
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from headrace.model import Text, format_bytes, format_share
+from headrace.model import format_bytes, format_share
 from headrace.storage import Medium
 
 from ..checks import Check, Outcome, Words, text_of
-from .facts import THREAD_COUNTS, THREAD_PLACES, MachineFacts
+from .facts import MachineFacts
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _LEAST_SHM = 512 * _MIB  # Docker gives 64
@@ -26,6 +26,8 @@ _LEAST_TASKS = 64  # a training process and two workers, with their threads
 _LEAST_CORE = 0.6  # of a core, for a process that only computes; the pressure of a large host says nothing of ours
 _MOST_STALLED = {"memory": 0.05, "io": 0.5}  # of the time
 _MOST_SWAP_IN = 4 * _MIB  # a second
+_THREAD_COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_THREAD_PLACES = ("OMP_PROC_BIND", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")
 _SLOW = (Medium.HDD, Medium.SMB, Medium.SSHFS, Medium.OBJECT_STORE)
 _NOT_HERE = ("not_asked", "no_path", "no_gpu", "no_job")
 _WORDS = Words(__package__, "problems.toml")
@@ -50,7 +52,7 @@ def _check(name: str, which: str, told: Mapping[str, object]) -> Check:
 
 
 def _cores(facts: MachineFacts) -> Seen:
-    asked, bound = facts.libraries, [name for name in THREAD_PLACES if name in facts.variables]
+    asked, bound = facts.libraries, [name for name in _THREAD_PLACES if name in facts.variables]
     if 0 < asked.cpus_after < asked.cpus_before:
         lines = f"unset {' '.join(bound)}" if bound else "export KMP_AFFINITY=disabled"
         return "lost_cores", {"lines": lines, "before": asked.cpus_before, "after": asked.cpus_after}
@@ -63,10 +65,10 @@ def _cores(facts: MachineFacts) -> Seen:
 
 def _threads(facts: MachineFacts) -> Seen:
     asked, ranks, most = facts.libraries, facts.num_ranks, math.ceil(facts.cores)
-    wanted = {each: _count(facts.variables.get(each, "").partition(",")[0]) or 0 for each in THREAD_COUNTS}
+    wanted = {each: _count(facts.variables.get(each, "").partition(",")[0]) or 0 for each in _THREAD_COUNTS}
     too_many = [(each, each, threads) for each, threads in wanted.items() if threads * ranks > most]
     if ranks > 1 and asked.torch_threads * ranks > 2 * most:
-        too_many.append(("torch", THREAD_COUNTS[0], asked.torch_threads))
+        too_many.append(("torch", _THREAD_COUNTS[0], asked.torch_threads))
     for who, variable, threads in () if asked.error else too_many:
         told = {"name": who, "variable": variable, "threads": threads, "each": max(1, most // ranks)}
         return "thread_oversubscription", {**told, "ranks": ranks, "cores": f"{facts.cores:g}"}
@@ -97,9 +99,8 @@ def _files(facts: MachineFacts) -> Seen:
 
 
 def _maps(facts: MachineFacts) -> Seen:
-    limit = facts.map_limit
-    is_low = limit is not None and limit < _LEAST_MAPS
-    return "map_limit" if is_low else "maps", {"limit": "?" if limit is None else limit}
+    is_low = facts.map_limit is not None and facts.map_limit < _LEAST_MAPS
+    return "map_limit" if is_low else "maps", {"limit": "?" if facts.map_limit is None else facts.map_limit}
 
 
 def _tasks(facts: MachineFacts) -> Seen:
@@ -115,7 +116,7 @@ def _start_method(facts: MachineFacts) -> Seen:
 
 def _numa(facts: MachineFacts) -> Seen:
     ours = {node for node, cpus in facts.nodes.items() if cpus & facts.cpus}
-    gpus, disks = {*facts.gpus.nodes}, {place.node for place in facts.places}
+    gpus, disks = {*facts.gpus.nodes}, {facts.place.node if facts.place is not None else None}
     is_far = gpus and None not in gpus and not gpus & ours
     cpus = _listed(cpu for node in gpus for cpu in facts.nodes.get(node or 0, ()))
     told = {"ours": _listed(ours), "gpus": _listed(gpus), "disks": _listed(disks), "count": len(facts.nodes)}
@@ -123,15 +124,11 @@ def _numa(facts: MachineFacts) -> Seen:
 
 
 def _storage(facts: MachineFacts) -> Seen:
-    for path, kind, _ in facts.places:
-        if kind.medium in _SLOW:
-            told = {"path": path, "medium": kind.medium.label, "evidence": kind.evidence}
-            return "slow_storage", {**told, "reason": kind.depth_reason}
-    en, zh = (
-        "; ".join(f"{one.path}: {one.kind.medium.label.of(language)} ({one.kind.name})" for one in facts.places)
-        for language in ("en", "zh")
-    )
-    return "storage" if facts.places else "no_path", {"said": Text(en, zh)}
+    if facts.place is None:
+        return "no_path", {}
+    path, kind, _ = facts.place
+    told = {"path": path, "name": kind.name, "evidence": kind.evidence, "reason": kind.depth_reason}
+    return "slow_storage" if kind.medium in _SLOW else "storage", {**told, "medium": kind.medium.label}
 
 
 def _swap(facts: MachineFacts) -> Seen:
