@@ -100,7 +100,7 @@ def _document_of(checks: Sequence[Check]) -> dict[str, Any]:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.doctor.machine import check_machine
-    from headrace.doctor.target import examine
+    from headrace.doctor.target import Judge, run_stages
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # which ends what was started
     with terminal.progress(_LOOKING):
@@ -115,7 +115,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
                 shown.close()
                 shown.enter_context(terminal.progress(text))
 
-            target = examine(_settings(args, num_workers=args.workers), tell)
+            results = run_stages(_settings(args, num_workers=args.workers), tell)
+            target = list(Judge(args.target, results).checks())
     checks = [*machine, *target]
     wrong = [check for check in checks if check.finding is not None]
     wrong.sort(key=lambda check: check.outcome.value)  # "fail" before "warn"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.doctor import Check, Outcome
-from headrace.doctor.target import DoctorSettings, examine
+from headrace.doctor.target import DoctorSettings, Judge, run_stages
 
 from . import broken
 
@@ -54,6 +54,10 @@ QUICK_ONES = {
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROKEN_FOLDER", str(tmp_path))
+
+
+def examine(settings: DoctorSettings) -> tuple[Check, ...]:
+    return tuple(Judge(settings.target, run_stages(settings)).checks())
 
 
 def look(name: str, *, timeout_s: float = 10.0) -> tuple[Check, ...]:

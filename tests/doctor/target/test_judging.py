@@ -9,9 +9,9 @@ from headrace.doctor.target.stages import StageEnding
 from headrace.model import Text
 
 IMPORTED = {"kind": "indexed", "length": 48, "dataset": "Plain", "import_s": 0.1, "starts": [], "start_method": "fork"}
-IMPORTED |= {"num_workers": 2, "prefetch_factor": None, "stated": None, "is_default": True}
+IMPORTED |= {"num_workers": 2, "prefetch_factor": None, "stated": None, "is_default": True, "shm_free_bytes": None}
 GOOD = {"bad": [], "overwritten": [], "num_good": 48, "times": [0.1], "sample_bytes": 8, "has_ended": False}
-BATCHES = {"num_batches": 1, "times": [0.1], "batch_bytes": 64}
+BATCHES = {"times": [0.1], "batch_bytes": 64}
 
 
 def done(**facts: Any) -> StageResult:
@@ -38,7 +38,7 @@ def test_spawn_is_advised_after_a_deadlock_only_where_it_works() -> None:
     fails = StageResult(
         ending=StageEnding.FAILED, seconds=1.0, facts={"error": error, "unpicklable": ["dataset.lock", "TypeError"]}
     )
-    works = done(num_batches=1, times=[0.1], batch_bytes=64)
+    works = done(times=[0.1], batch_bytes=64)
     either = judged(workers_fork=hung, workers_spawn=works)["workers_fork"]
     assert either.problem == "fork_deadlock"
     assert fixes(either).startswith("start workers anew: multiprocessing_context='spawn'")

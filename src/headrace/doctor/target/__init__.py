@@ -6,20 +6,7 @@
 - `stages`: the command's side: one stage after the other, bounded in time and memory.
 """
 
-from collections.abc import Callable
-
-from headrace.model import Text
-from headrace.signals.system import read_machine
-
-from ..checks import Check
 from .judging import Judge
 from .stages import DoctorSettings, StageResult, run_stages
 
-__all__ = ["DoctorSettings", "Judge", "StageResult", "examine", "run_stages"]
-
-
-def examine(settings: DoctorSettings, tell: Callable[[Text], None] = lambda _: None) -> tuple[Check, ...]:
-    """Test a target stage by stage; `tell` is told what is going on."""
-    machine = read_machine()
-    free_bytes = machine.shm_free_bytes if machine is not None else None
-    return tuple(Judge(settings.target, run_stages(settings, tell), free_bytes).checks())
+__all__ = ["DoctorSettings", "Judge", "StageResult", "run_stages"]

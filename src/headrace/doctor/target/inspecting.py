@@ -112,46 +112,35 @@ def find_handles(value: Any, name: str) -> list[Handle]:
 
 def _descriptor(part: Any) -> int | None:
     """Return the descriptor behind an open file, archive or connection; None where it is none of them, or closed."""
-    kind = type(part).__name__
+    kind, paths = type(part).__name__, list[str]()
     if type(part).__module__.split(".")[0] == "h5py":
         return int(part.file.id.get_vfd_handle()) if part else None
     if kind == "Connection" and hasattr(part, "total_changes"):
-        return _fd_of(part.execute("PRAGMA database_list").fetchone()[2])
+        paths = [part.execute("PRAGMA database_list").fetchone()[2]]
     if kind == "Environment" and callable(getattr(part, "max_readers", None)):  # of lmdb
-        return _fd_of(part.path()) or _fd_of(os.path.join(part.path(), "data.mdb"))
-    if kind == "NpzFile":
-        part = part.zip
+        paths = [part.path(), os.path.join(part.path(), "data.mdb")]
+    if paths:
+        real = [os.path.realpath(path) for path in paths]
+        fds = map(int, os.listdir("/proc/self/fd"))
+        return next((fd for fd in fds if os.path.realpath(f"/proc/self/fd/{fd}") in real), None)
+    part = part.zip if kind == "NpzFile" else part
     inner = getattr(part, "fp", None) or getattr(part, "fileobj", None)  # a zip or a tar file
-    if inner is not None and not isinstance(part, io.IOBase):
-        part = inner
+    part = part if inner is None or isinstance(part, io.IOBase) else inner
     part = getattr(part, "_file", part)  # a zip's file that several members share
-    ask = getattr(part, "fileno", None)
-    if not callable(ask) or isinstance(part, type):
-        return None
-    fd = ask()
+    fd = part.fileno() if not isinstance(part, type) else None
     return fd if isinstance(fd, int) and fd >= 0 else None
-
-
-def _fd_of(path: str) -> int | None:
-    links = {int(name): f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")}
-    real = os.path.realpath(path)
-    return next((fd for fd, link in links.items() if os.path.realpath(link) == real), None)
 
 
 # ------------------------------------------------------------------------------------------ pickling
 
 
-class _Nowhere(io.RawIOBase):
+class _Nowhere:
     """Counts what is written: a large data set should not be in memory twice for a question."""
 
     size = 0
 
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
+    def write(self, data: Any) -> None:
         self.size += memoryview(data).nbytes
-        return memoryview(data).nbytes
 
 
 class _Trail(ForkingPickler):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.knowledge import look_up
-from headrace.model import Severity, Text, format_bytes, format_seconds, three_digits
+from headrace.model import Text, format_bytes, format_seconds, three_digits
 
 from ..checks import Check, Outcome
 from .inspecting import is_theirs
@@ -19,7 +19,8 @@ _SLOW_IMPORT_S = 8.0
 _COPIED_BYTES = 48 << 20  # for each worker
 _PICKLED_BYTES = 256 << 20
 _SLOW_S, _SLOW_TIMES, _FEW = 1.0, 20, 8  # one sample among so many others takes longer than they by so much
-_BLANKS = ("at", "took", "said", "how", "hang", "path", "why", "size", "sample", "samples", "num", "start")
+_BLANKS = ("at", "took", "path", "why", "size", "sample", "samples")  # what is in hand, unless they are told
+_OF_WORKERS = ("workers_fork", "workers_spawn", "handles", "copies", "random", "split")
 _said = WORDS.said
 _UNEQUAL = re.compile(
     r"equal size|not resizable|same shape|same size|[Ss]izes of tensors must match|inhomogeneous shape"
@@ -47,7 +48,6 @@ class Judge:
 
     target: str
     results: Mapping[str, StageResult]
-    shm_free_bytes: int | None = None
 
     def checks(self) -> Iterator[Check]:
         """Yield a check for each stage, and for each look that a stage allows; of each problem one finding."""
@@ -59,32 +59,24 @@ class Judge:
             told.add(check.problem)
 
     def _all(self) -> Iterator[Check]:
-        for name, judge in (
-            ("import", self._import),
-            ("sample", self._sample),
-            ("loader", self._loader),
-            ("workers_fork", self._workers),
-            ("workers_spawn", self._workers),
-            ("benchmark", self._benchmark),
-        ):
+        in_process = {"import": self._import, "sample": self._sample, "loader": self._loader}
+        workers = {"workers_fork": self._workers, "workers_spawn": self._workers}
+        for name, judge in {**in_process, **workers, "benchmark": self._benchmark}.items():
             if (result := self.results.get(name)) is None:
                 yield WORDS.check(name, Outcome.SKIP, _said("before"))
                 continue
-            method = name.removeprefix("workers_")
-            looks = self._looks(result) if method == "fork" and result.is_done else ()
-            for check in (judge(name, result), *looks):
-                if check.finding is not None and method in ("fork", "spawn") and not self._is_used(method):
-                    finding = replace(check.finding, severity=Severity.MEDIUM, share=0.0)
-                    check = replace(check, outcome=Outcome.WARN, finding=finding)
-                yield check
+            yield judge(name, result)
+            if name == "workers_fork" and result.is_done:
+                yield from self._looks(result)
 
     @property
     def _imported(self) -> Mapping[str, Any]:
         return self.results["import"].facts
 
-    def _is_used(self, method: str) -> bool:
-        """Whether the user's workers are made in this way; those of a forkserver start anew, too."""
-        return bool((self._imported["start_method"] == "fork") == (method == "fork"))
+    def _is_used(self, name: str) -> bool:
+        """Whether a look is at workers as the user's are made; those of a forkserver start anew, too."""
+        is_forked: bool = self._imported["start_method"] == "fork"
+        return is_forked == (name != "workers_spawn")
 
     # ---------------------------------------------------------------------------------- making checks
 
@@ -103,21 +95,25 @@ class Judge:
         is_certain: bool = True,
         **blanks: Any,
     ) -> Check:
+        at, error = _in_hand(result), result.error
         known = {
+            "said": _first_line(error.get("said", "")) or (_said("where", hang=result.hang) if result.hang else at),
+            "how": result.death,
+            "hang": result.hang,
             "limit": format_bytes(result.limit_bytes),
             "seconds": format_seconds(result.seconds),
             "target": self.target,
             "part": "dataset",
             "start": next(iter(self._imported.get("starts", ())), "?"),
         }
-        lines = _trace(result.error.get("traceback") or (result.said if result.death is not None else ""))
-        failed = (result.error, *result.facts.get("bad", ()))
-        if any(one.get("name") == "SystemExit" for one in failed):  # what it printed says why
-            lines += tuple(Text(one, one) for one in result.said.strip().splitlines()[-2:])
+        lines = _trace(error.get("traceback") or (result.said if result.death is not None else ""))
+        if any(one.get("name") == "SystemExit" for one in (error, *result.facts.get("bad", ()))):
+            lines += tuple(Text(one, one) for one in result.said.strip().splitlines()[-2:])  # what it printed says why
+        outcome = outcome if name not in _OF_WORKERS or self._is_used(name) else Outcome.WARN
         return WORDS.trouble(
             name,
             problem,
-            {**dict.fromkeys(_BLANKS, _in_hand(result)), **known, **blanks},
+            {**dict.fromkeys(_BLANKS, at), **known, **blanks},
             evidence=tuple(dict.fromkeys((*evidence, *lines))),
             outcome=outcome,
             share=1.0 if outcome is Outcome.FAIL else 0.0,
@@ -125,38 +121,31 @@ class Judge:
             seconds=result.seconds,
         )
 
-    def _broken(self, name: str, result: StageResult, *, otherwise: str, hangs: str, **blanks: Any) -> Check:
+    def _broken(self, name: str, result: StageResult, *, otherwise: str, hangs: str) -> Check:
         """A stage that did not come to its end: by what is known of how it ended, else `otherwise`."""
-        named, at = recognised(result.error.get("traceback", ""), result.said), _in_hand(result)
-        evidence: tuple[Text, ...] = ()
+        named, when = recognised(result.error.get("traceback", ""), result.said), _said("when", at=_in_hand(result))
         if result.ending is StageEnding.MEMORY or "MEMORY" in result.death_cause:
-            took = result.death or _said("took", took=format_bytes(result.peak_bytes), at=at)
+            took = result.death or _said("took", took=format_bytes(result.peak_bytes), at=_in_hand(result))
             return self._wrong(name, "out_of_memory", result, took=took)
-        blanks = {"said": _first_line(result.error.get("said", "")), "sample": at, **blanks}
         if result.death is not None:
             named = "shm_full" if result.death_cause == "SHM_FULL" else named
-            is_told = named and result.death_cause != "MAPPED_FILE"
-            evidence, otherwise = (result.death if is_told else _said("when", at=at),), "worker_dies"
-            named, blanks["how"] = named if is_told else "", result.death
-        elif result.ending is StageEnding.HUNG:
-            named = named if named in ("shm_full", "fd_limit") else ""
+            if named and result.death_cause != "MAPPED_FILE":
+                return self._wrong(name, named, result, evidence=(result.death,))
+            return self._wrong(name, "worker_dies", result, evidence=(when,))
+        if result.ending is StageEnding.HUNG and named not in ("shm_full", "fd_limit"):
             if "in _feed" in result.said:  # a worker could not send its batch, and nobody tells the loader
-                otherwise, blanks["said"] = "batch_not_sent", result.said.strip().splitlines()[-1]
-            elif not named:
-                hang, otherwise = result.hang or Text("", ""), hangs
-                evidence = (_said("where", hang=hang), _said("when", at=at))
-                blanks = {**blanks, "said": blanks["said"] or at, "hang": hang}
-        elif INIT_FN in result.in_hand.get("samples", ()) and "._init_fn(worker)" in result.error.get("traceback", ""):
+                return self._wrong(name, "batch_not_sent", result, said=result.said.strip().splitlines()[-1])
+            return self._wrong(name, hangs, result, evidence=(_said("where", hang=result.hang), when))
+        if INIT_FN in result.in_hand.get("samples", ()) and "._init_fn(worker)" in result.error.get("traceback", ""):
             otherwise = "init_fn_fails"
-        return self._wrong(name, named or otherwise, result, evidence=evidence, **blanks)
+        return self._wrong(name, named or otherwise, result)
 
     # ---------------------------------------------------------------------------------- the stages
 
     def _import(self, name: str, result: StageResult) -> Check:
         facts = result.facts
         if not result.is_done:
-            hang = {"said": _said("where", hang=result.hang)} if result.hang else {}
-            return self._broken(name, result, otherwise="import_fails", hangs="import_fails", **hang)
+            return self._broken(name, result, otherwise="import_fails", hangs="import_fails")
         what = _said("imported", dataset=facts["dataset"], count=_length(facts), seconds=format_seconds(result.seconds))
         if facts["kind"] == "no_length":
             return self._wrong(name, "no_length", result, part=facts["dataset"])
@@ -194,10 +183,10 @@ class Judge:
         facts = result.facts
         if not result.is_done:
             return self._fails(name, result, hangs="sample_hangs")
-        if not facts["num_batches"]:
+        if not facts["times"]:
             return self._no_batches(name, result)
         first, size = format_seconds(facts["times"][0]), format_bytes(facts["batch_bytes"])
-        return self._passed(name, result, _said("batches", count=facts["num_batches"], first=first, size=size))
+        return self._passed(name, result, _said("batches", count=len(facts["times"]), first=first, size=size))
 
     def _fails(self, name: str, result: StageResult, *, hangs: str) -> Check:
         """No batch came: often the samples came, and could not be put together."""
@@ -227,31 +216,30 @@ class Judge:
         return self._wrong(name, "no_samples", result, why=_said(why))
 
     def _workers(self, name: str, result: StageResult) -> Check:
-        facts, is_used = result.facts, self._is_used(name.removeprefix("workers_"))
+        facts, is_used = result.facts, self._is_used(name)
         is_forked, starts = name == "workers_fork", self._imported["starts"]
         if result.is_done:
-            if not facts["num_batches"]:
+            if not facts["times"]:
                 return self._no_batches(name, result)
             if is_used and (pickled := facts.get("pickled_bytes", 0)) >= _PICKLED_BYTES:
                 size = format_bytes(pickled)
                 return self._wrong(name, "copied_dataset", result, outcome=Outcome.WARN, size=size, part="dataset")
             # what the user's own loader has in /dev/shm: the batches of all its workers that are ahead
-            given, batch_bytes = self._imported, int(self.results["loader"].facts["batch_bytes"])
-            ahead = given["num_workers"] * (given["prefetch_factor"] or 2) * batch_bytes
-            if is_used and self.shm_free_bytes is not None and ahead > self.shm_free_bytes:
-                says = _said("ahead", need=format_bytes(ahead), free=format_bytes(self.shm_free_bytes))
+            given, free = self._imported, self._imported["shm_free_bytes"]
+            ahead = given["num_workers"] * (given["prefetch_factor"] or 2) * self.results["loader"].facts["batch_bytes"]
+            if is_used and free is not None and ahead > free:
+                says = _said("ahead", need=format_bytes(ahead), free=format_bytes(free))
                 return self._wrong(name, "shm_full", result, evidence=(says,), outcome=Outcome.WARN, is_certain=False)
             if not is_forked and starts:
                 return self._wrong(name, "needs_main_guard", result)
             first = format_seconds(facts["times"][0])
-            return self._passed(name, result, _said("worked", count=facts["num_batches"], first=first))
+            return self._passed(name, result, _said("worked", count=len(facts["times"]), first=first))
         part = facts.get("unpicklable", ())
         if part and recognised(result.error.get("traceback", "")) in ("", "unpicklable"):
             forked = self.results.get("workers_fork")
             handle = _shared(forked) if forked is not None else None
             if handle is not None and part[0].startswith(str(handle["part"])):  # one cause, which is told already
-                outcome = Outcome.FAIL if is_used else Outcome.WARN
-                check = self._wrong(name, "shared_handle", result, outcome=outcome, **handle)
+                check = self._wrong(name, "shared_handle", result, **handle)
                 return replace(check, says=_said("unpicklable", part=part[0]), finding=None)
             return self._wrong(name, "unpicklable", result, evidence=(Text(part[1], part[1]),), part=part[0])
         if not is_forked and starts and result.ending in (StageEnding.FAILED, StageEnding.HUNG):

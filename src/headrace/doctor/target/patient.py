@@ -14,7 +14,6 @@ import stat
 import sys
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from multiprocessing.process import BaseProcess
@@ -26,6 +25,7 @@ import torch.utils.data as torch_data
 from headrace.errors import HeadraceError
 from headrace.loader import DataLoader, Orders, Target, count_rows, load_target
 from headrace.model import StageTable, describe_error, nbytes_of, plain_key, read_stages, record_stages
+from headrace.signals.system import read_machine
 
 from ..contents import digest_of_all, form_of
 from . import inspecting
@@ -44,24 +44,19 @@ _MEASURED_S = 1.0
 class Ward:
     """The target and what is known of it so far."""
 
-    def __init__(self, orders: Orders, target: Target, num_fds: frozenset[int]) -> None:
+    def __init__(self, orders: Orders, target: Target, fds_before: frozenset[int]) -> None:
         self.say, self.target, self.dataset = orders.say, target, target.dataset
         self.loader: Any = target.loader
         if self.loader is None:
             self.loader = torch_data.DataLoader(self.dataset, batch_size=_BATCH)
-        self.folder, self._fds_before = orders.start["folder"], num_fds
+        self.folder, self._fds_before = orders.start["folder"], fds_before
         self.loaded: Any = None  # the iterator that batches are taken from
-        self.batch_size = self._batch_size()
+        self.batch_size: int | None = self.loader.batch_size  # None: the loader makes none
+        if self.batch_size is None and self.loader.batch_sampler is not None:
+            self.batch_size = int(getattr(self.loader.batch_sampler, "batch_size", None) or _BATCH)
         is_stream = isinstance(self.dataset, torch_data.IterableDataset) or not hasattr(self.dataset, "__getitem__")
         self.is_indexed = target.is_indexed or (not is_stream and self.own_sampler is not None)
         self.kind = "stream" if is_stream else "indexed" if self.is_indexed else "no_length"
-
-    def _batch_size(self) -> int | None:
-        """Samples a batch; None: the loader makes none."""
-        size: int | None = self.loader.batch_size
-        if size is None and self.loader.batch_sampler is not None:
-            return int(getattr(self.loader.batch_sampler, "batch_size", None) or _BATCH)
-        return size
 
     @property
     def own_sampler(self) -> Any:
@@ -114,14 +109,6 @@ class Ward:
             "prefetch_factor": self.loader.prefetch_factor,
         }
 
-    def exit_codes(self) -> list[int | None]:
-        """How the workers of the last loader have ended."""
-        workers = getattr(self.loaded, "_workers", ())
-        for worker in workers:
-            with contextlib.suppress(Exception):
-                worker.join(0.2)
-        return [worker.exitcode for worker in workers]
-
     def handles(self) -> list[inspecting.Handle]:
         """What the data set holds open, and the module that it comes from."""
         module = sys.modules.get(type(self.dataset).__module__)
@@ -155,11 +142,7 @@ def _open_fds() -> frozenset[int]:
 
 
 class CollationFails(Exception):
-    """What the user's collation raised, in whichever process, and of which samples."""
-
-    def __init__(self, error: dict[str, str], samples: list[dict[str, Any]]) -> None:
-        super().__init__()
-        self.facts = {"error": error, "samples": samples, "in_collate": True}
+    """The user's collation raised, in whichever process; the facts tell what, and of which samples."""
 
 
 def main() -> int:
@@ -181,8 +164,12 @@ def main() -> int:
                 _STAGES[order["stage"]](ward, order, facts)
         except BaseException as error:
             event = "failed"
-            facts |= error.facts if isinstance(error, CollationFails) else {"error": _error(error)}
-            facts["exit_codes"] = ward.exit_codes() if ward is not None else []
+            facts.setdefault("error", _error(error))
+            workers = getattr(ward.loaded, "_workers", ()) if ward is not None else ()
+            for worker in workers:
+                with contextlib.suppress(Exception):
+                    worker.join(0.2)
+            facts["exit_codes"] = [worker.exitcode for worker in workers]
         orders.say(event, seconds=time.perf_counter() - began, **facts)
     return 0
 
@@ -222,6 +209,7 @@ def _import(orders: Orders, facts: dict[str, Any]) -> Ward:
         "num_workers": loader.num_workers,
         "prefetch_factor": loader.prefetch_factor,
         "start_method": context.get_start_method(),
+        "shm_free_bytes": machine.shm_free_bytes if (machine := read_machine()) is not None else None,
     }
     return ward
 
@@ -256,7 +244,6 @@ def _sample(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
     good: list[Any] = []
     bad: list[dict[str, Any]] = []
     first_of: dict[str, Any] = {}  # of each shape: the key
-    counts: Counter[str] = Counter()
     times: list[float] = []
     facts |= {"form": [], "sample_bytes": 0, "overwritten": [], "has_ended": False}
     table = StageTable()
@@ -280,9 +267,7 @@ def _sample(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
         times.append(time.perf_counter() - began)
         good.append(key)
         form = form_of(sample)
-        shape = repr([row[:3] for row in form])
-        counts[shape] += 1
-        first_of.setdefault(shape, key)
+        first_of.setdefault(repr([row[:3] for row in form]), key)
         facts["form"] = facts["form"] or form
         facts["sample_bytes"] = max(facts["sample_bytes"], nbytes_of(sample))
         if kept is not None and digest_of_all(kept[0]) != kept[1]:
@@ -291,14 +276,13 @@ def _sample(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
         del sample
         if len(good) >= order["most"] or time.monotonic() > deadline:
             break
-    odd = [first_of[shape] for shape, _ in counts.most_common(2)]
     facts |= {
         "num_good": len(good),
         "good": good[:_MOST_DIGESTS],
         "bad": bad,
         "times": times,
         "slowest": _shown(good[times.index(max(times))]) if times else None,
-        "odd_keys": odd if len(odd) > 1 else [],
+        "odd_keys": list(first_of.values())[:2] if len(first_of) > 1 else [],
         "draws": _draw(ward, good[0]) if order["most"] > 1 and good and ward.is_indexed else [],
         "parts": {row.name: row.total_ns / 1e9 for row in read_stages(table.words)},
     }
@@ -339,25 +323,16 @@ def _loader(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
     batches = ward.batches(keys, order["num_batches"])
     if order["odd"] and size > 1 and ward.own_sampler is None:
         batches.insert(0, list(itertools.islice(itertools.cycle(order["odd"]), size)))
-    facts |= {"num_batches": 0, "times": []}
-    if ward.is_indexed and _length(ward.loader) == 0:  # `drop_last` leaves out the only one, which is not full
-        return
-    loader = ward.make(batches, collate_fn=Collation(ward.target.collate_fn))
-    for took, told, batch in _taken(ward, loader, batches, time.perf_counter()):
-        if not facts["times"]:
-            facts |= {"form": form_of(batch), "batch_bytes": nbytes_of(batch), "collate_s": told["collate_s"]}
-        facts["times"].append(took)
-        facts["num_batches"] += 1
-        if facts["num_batches"] >= max(1, len(batches)):
-            break
+    facts["times"] = []
+    if not ward.is_indexed or _length(ward.loader) != 0:  # 0: `drop_last` leaves out the only one, which is not full
+        list(_taken(ward, facts, batches, max(1, len(batches))))
 
 
-def _taken(
-    ward: Ward, loader: Any, batches: list[list[Any]], began: float
-) -> Iterator[tuple[float, dict[str, Any], Any]]:
-    """Yield how long each batch took, what `Collation` tells of it, and the batch itself."""
-    ward.loaded = iter(loader)
-    for number in itertools.count():
+def _taken(ward: Ward, facts: dict[str, Any], batches: list[Any], most: int, **options: Any) -> Iterator[Any]:
+    """Go through so many batches: how long each took, and what is in the first, are facts. Yield what each tells."""
+    began = time.perf_counter()  # the first batch is that of a start
+    ward.loaded = iter(ward.make(batches, collate_fn=Collation(ward.target.collate_fn), **options))
+    for number in range(most):
         ward.say("at", what="batch", number=number)
         told, batch = next(ward.loaded, (None, None))
         if told is None:
@@ -366,8 +341,13 @@ def _taken(
             first = number * (ward.batch_size or 1)
             keys = batches[number] if ward.is_indexed else itertools.count(first) if "worker" not in told else ()
             samples = [{"sample": _shown(key), "form": form} for key, form in zip(keys, told["forms"], strict=False)]
-            raise CollationFails(told["error"], samples)
-        yield time.perf_counter() - began, told, batch
+            facts |= {"error": told["error"], "samples": samples, "in_collate": True}
+            raise CollationFails
+        facts["times"].append(time.perf_counter() - began)
+        if number == 0:
+            facts |= {"form": form_of(batch), "batch_bytes": nbytes_of(batch), "collate_s": told["collate_s"]}
+        del batch
+        yield told
         began = time.perf_counter()
 
 
@@ -438,27 +418,24 @@ def _workers(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
     method, before, handles = order["method"], ward.positions(), ward.handles()
     if method == "fork":
         facts["copied"] = inspecting.copied_by_fork(ward.dataset, "dataset")
-    options = {**ward.worker_options(order), "collate_fn": Collation(ward.target.collate_fn)}
+    options, most = ward.worker_options(order), order["num_batches" if ward.is_indexed else "most_batches"]
     batches = ward.batches(order["good"], order["num_batches"])
-    times: list[float] = []
     by_worker: dict[int, list[int]] = {}
-    facts |= {"handles": [asdict(one) for one in handles], "kept": [], "times": times}
-    began = time.perf_counter()  # the first batch is that of a start
+    facts |= {"handles": [asdict(one) for one in handles], "kept": [], "times": []}
     try:
-        for took, told, batch in _taken(ward, ward.make(batches, **options), batches, began):
-            del batch
-            times.append(took)
+        for told in _taken(ward, facts, batches, most, **options):
             by_worker.setdefault(told["worker"], []).extend(told["digests"])
             facts["kept"] += told.get("handles", ())
-            if len(times) >= (order["num_batches"] if ward.is_indexed else order["most_batches"]):
-                break
     except BaseException:
-        facts["unpicklable"] = _unpicklable(ward) if method != "fork" else []
+        init_fn = ward.loader.worker_init_fn
+        parts = {"dataset": ward.dataset, "collate_fn": ward.target.collate_fn, "worker_init_fn": init_fn}
+        found = (inspecting.find_unpicklable(value, name) for name, value in parts.items() if method != "fork")
+        facts["unpicklable"] = next((one for one in found if one is not None), ())
         raise
     finally:
         after = ward.positions()
         moved = {path for fd, (path, at) in before.items() if after.get(fd, (path, at)) != (path, at)}
-        facts |= {"num_batches": len(times), "by_worker": list(by_worker.values()), "moved": sorted(moved)}
+        facts |= {"by_worker": list(by_worker.values()), "moved": sorted(moved)}
     ward.loaded = None
     if method != "fork":
         with contextlib.suppress(Exception):
@@ -466,13 +443,6 @@ def _workers(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
     elif len(set(order["draws"])) > 1:
         ward.say("at", what="draws")
         facts["drawn"] = _drawn_by_workers(ward, order, options)
-
-
-def _unpicklable(ward: Ward) -> list[str]:
-    init_fn = ward.loader.worker_init_fn
-    parts = {"dataset": ward.dataset, "collate_fn": ward.target.collate_fn, "worker_init_fn": init_fn}
-    found = (inspecting.find_unpicklable(value, name) for name, value in parts.items())
-    return list(next((one for one in found if one is not None), ()))
 
 
 def _drawn_by_workers(ward: Ward, order: dict[str, Any], options: dict[str, Any]) -> list[list[list[int]]]:
@@ -505,19 +475,14 @@ def _benchmark(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None
     ):
         ward.say("at", what=name)
         ward.loaded = iter(ward.make(batches, cls, **more))
-        facts["rates"][name] = _rate(ward.loaded, size)
-
-
-def _rate(batches: Iterator[Any], size: int) -> float:
-    """Return samples a second, from the second batch on: the first one holds the start of the workers."""
-    next(batches, None)
-    began, rows, took = time.perf_counter(), 0, 0.0
-    for batch in batches:
-        rows += count_rows(batch, otherwise=size)
-        took = time.perf_counter() - began
-        if took >= _MEASURED_S:
-            break
-    return rows / took if took else 0.0
+        next(ward.loaded, None)  # it holds the start of the workers
+        began, rows, took = time.perf_counter(), 0, 0.0
+        for batch in ward.loaded:
+            rows += count_rows(batch, otherwise=size)
+            took = time.perf_counter() - began
+            if took >= _MEASURED_S:
+                break
+        facts["rates"][name] = rows / took if took else 0.0
 
 
 _STAGES = {"sample": _sample, "loader": _loader, "workers": _workers, "benchmark": _benchmark}

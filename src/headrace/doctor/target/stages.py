@@ -248,7 +248,7 @@ def run_stages(
         few = is_quick or 8 * clinic.batch_s > settings.timeout_s
         odd = [] if is_quick else sample.facts["odd_keys"]
         batches = go("loader", good=[] if is_quick else good, odd=odd, num_batches=1 if few else 3)
-        if is_quick or not batches.is_done or not batches.facts["num_batches"]:
+        if is_quick or not batches.is_done or not batches.facts["times"]:
             return results
         clinic.discharge()
         given = settings.num_workers or facts["num_workers"]
