@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from .loader_calls import LoaderCalls
+from .loader_calls import LoaderCall
 from .script import Function, Script, Spot, is_self
 
 # What opens a file that stays open, and cannot be shared by processes that were forked.
@@ -29,14 +29,15 @@ _DRAWS = re.compile(r"rand|choice|rng|range\(self\.\w+\)")  # what draws at rand
 _MANY = 1_000_000
 
 
-def check(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
+def check(script: Script, loaders: list[LoaderCall]) -> Iterator[Spot]:
     """Find what is wrong with the data sets of a file, and with how files are read anywhere in it."""
+    is_in_process = bool(loaders) and all(call.is_off("num_workers") for call in loaders)
     for home in script.each(ast.ClassDef):
         methods = {one.name: one for one in home.body if isinstance(one, Function)}
         is_named = any(base.endswith("Dataset") for base in script.bases(home))
         has_samples = bool({"__getitem__", "__iter__"} & methods.keys())
         if (is_named and has_samples) or {"__getitem__", "__len__"} <= methods.keys():
-            if not loaders.is_in_process:
+            if not is_in_process:
                 yield from _handles(script, home, methods)
                 yield from _shares(script, home, methods)
                 yield from _threads(script, dict(methods))
@@ -46,7 +47,7 @@ def check(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
         name = script.dotted(store.targets[0]).rpartition(".")[2]
         if name == "LOAD_TRUNCATED_IMAGES" and script.constants(store.value) == [True]:
             yield script.found("truncated-images", store)
-    reads_data = loaders.calls or any(
+    reads_data = loaders or any(
         base.endswith("Dataset") for one in script.each(ast.ClassDef) for base in script.bases(one)
     )
     for call in script.calls("numpy.load") if reads_data else ():

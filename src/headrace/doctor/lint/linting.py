@@ -15,7 +15,7 @@ from headrace.errors import UnusableInput
 from headrace.model import Severity, Text
 
 from . import datasets, loaders, settings
-from .loader_calls import LoaderCalls
+from .loader_calls import find_loaders
 from .script import Script, Spot
 
 SCHEMA = "headrace/lint/1"
@@ -55,16 +55,10 @@ class LintFinding:
         return {"rule": self.rule.name, "severity": self.rule.severity.value, **place, **said}
 
 
-def _read_rules() -> dict[str, Rule]:
-    tables = tomllib.loads(files(__package__).joinpath("rules.toml").read_text(encoding="utf-8"))
-    texts = ("title", "why", "fix")
-    return {
-        name: Rule(name, Severity(row["severity"]), *(Text(**row[one]) for one in texts))
-        for name, row in tables.items()
-    }
-
-
-RULES = _read_rules()
+RULES = {
+    name: Rule(name, Severity(row["severity"]), *(Text(**row[one]) for one in ("title", "why", "fix")))
+    for name, row in tomllib.loads(files(__package__).joinpath("rules.toml").read_text(encoding="utf-8")).items()
+}
 
 
 @dataclass(frozen=True)
@@ -145,7 +139,7 @@ def _look(path: str, text: bytes, project: bytes) -> Iterator[Spot]:
         where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
         said = error.msg if isinstance(error, SyntaxError) else str(error)
         raise UnusableInput(f"not Python {sys.version_info.major}.{sys.version_info.minor}: {said}{where}") from None
-    calls = LoaderCalls(script)
+    calls = find_loaders(script)
     for family in (settings, loaders, datasets):
         yield from family.check(script, calls)
 

@@ -3,9 +3,12 @@
 import ast
 import re
 from collections.abc import Iterator
+from typing import TypeAlias
 
-from .loader_calls import LoaderCall, LoaderCalls
+from .loader_calls import LoaderCall
 from .script import Loop, Script, Spot, names_in, root_name
+
+Loops: TypeAlias = list[tuple[ast.For, list[LoaderCall]]]  # each with the loaders that it may run over
 
 _EVALUATES = ("val", "test", "eval", "dev", "query", "gallery", "infer", "pred")
 _DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
@@ -18,17 +21,17 @@ _ON_A_DEVICE = ("cuda", "device", "accelerator", "fabric")
 _OFTEN_STEPS = 500  # rarer saves are few among the steps
 
 
-def check(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
+def check(script: Script, calls: list[LoaderCall]) -> Iterator[Spot]:
     """Find what is wrong with the loaders of a file, and what holds up the steps of its training loops."""
-    yield from _needs_workers(script, loaders)
-    yield from _copies(script, loaders)
-    yield from _restarted_workers(script, loaders)
+    loops = list(_loops(script, calls))
+    yield from _needs_workers(script, calls)
+    yield from _copies(script, loops)
+    yield from _restarted_workers(script, calls, loops)
     if any(script.calls(*_DDP)) and not _BY_RANK.search(script.text):
-        for call in loaders.calls:
-            shuffles = loaders.values(call, "shuffle") == [True] and "shuffle" not in call.unsure
+        for call in calls:
+            shuffles = call.values("shuffle") == [True] and "shuffle" not in call.unsure
             if shuffles and call.lacks("sampler") and call.lacks("batch_sampler"):
                 yield script.found("no-rank-sampler", call.node)
-
     for loop in script.each(ast.For, ast.While):
         backwards = list(_calls(script, loop, "backward"))
         if backwards:
@@ -37,29 +40,38 @@ def check(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
             yield from _saves(script, loop)
 
 
-def _needs_workers(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
+def _loops(script: Script, calls: list[LoaderCall]) -> Iterator[tuple[ast.For, list[LoaderCall]]]:
+    """Yield the loops over loaders, and the loaders that each may run over."""
+    for loop in script.each(ast.For):
+        origins = script.origins(loop.iter)
+        over = [call for call in calls if call.node in origins]
+        if over and len(over) == len(origins):
+            yield loop, over
+
+
+def _needs_workers(script: Script, calls: list[LoaderCall]) -> Iterator[Spot]:
     """Only what is sure: 0 workers, as they are written or as the only default, and no condition about it."""
-    for call in loaders.calls:
-        if call.unsure or not loaders.is_off(call, "num_workers"):
+    for call in calls:
+        if call.unsure or not call.is_off("num_workers"):
             continue
-        flags = [script.flags[name].shown for name in loaders.settings(call, "num_workers") & script.flags.keys()]
+        flags = [script.flags[name].shown for name in call.settings("num_workers") & script.flags.keys()]
         for name in ("prefetch_factor", "persistent_workers"):
-            values = loaders.values(call, name)
-            if values and all(values) and not loaders.settings(call, name):
+            values = call.values(name)
+            if values and all(values) and not call.settings(name):
                 shown = f"0 ({flags[0]})" if flags else "0"
                 yield script.found("workers-needed", call.node, code=f"{name}={values[0]}", workers=shown)
 
 
-def _copies(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
+def _copies(script: Script, loops: Loops) -> Iterator[Spot]:
     """Batches on their way to the device: pinned, but waited for; or not pinned, so that nobody can but wait."""
-    for loop, calls in loaders.loops():
+    for loop, calls in loops:
         moves = list(_moves(loop))
         asked = [script.constants(value) if (value := _non_blocking(move)) else [False] for move in moves]
         if not moves or not all(asked):
             continue
-        if all(True in loaders.values(call, "pin_memory") for call in calls) and not any(map(any, asked)):
+        if all(True in call.values("pin_memory") for call in calls) and not any(map(any, asked)):
             yield script.found("pin-without-non-blocking", moves[0], code=ast.unparse(moves[0]))
-        if all(loaders.is_off(call, "pin_memory") for call in calls) and ".pin_memory()" not in script.text:
+        if all(call.is_off("pin_memory") for call in calls) and ".pin_memory()" not in script.text:
             eager = [move for move, values in zip(moves, asked, strict=True) if all(values)]
             if eager:
                 yield script.found("non-blocking-without-pin", eager[0], place=calls[0].node.lineno)
@@ -86,19 +98,28 @@ def _non_blocking(move: ast.Call) -> ast.expr | None:
     return named or (move.args[1] if is_cuda and len(move.args) > 1 else None)
 
 
-def _restarted_workers(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
+def _restarted_workers(script: Script, calls: list[LoaderCall], loops: Loops) -> Iterator[Spot]:
     """Loaders with workers that are made once, and iterated over in every epoch."""
-    epochs = {id(call): loaders.epochs_around(loop, call) for loop, calls in loaders.loops() for call in calls}
-    for call in loaders.calls:
-        has_workers = any(isinstance(one, int) and one > 0 for one in loaders.values(call, "num_workers"))
-        if has_workers and loaders.is_off(call, "persistent_workers") and not _evaluates(script, call):
-            around = epochs.get(id(call))
+    epochs = {call: _epochs_around(script, loop, call) for loop, over in loops for call in over}
+    for call in calls:
+        has_workers = any(isinstance(one, int) and one > 0 for one in call.values("num_workers"))
+        if has_workers and call.is_off("persistent_workers") and not _evaluates(script, call):
+            around = epochs.get(call)
             function, home = script.function_of(call.node), script.nearest(call.node, ast.ClassDef)
             is_hook = function is not None and function.name == "train_dataloader" and home is not None
             is_of_lightning = is_hook and any("Lightning" in base for base in script.bases(home))
             is_made_once = around is not None and around not in script.ancestors(call.node)
             if (is_of_lightning or is_made_once) and not _is_told(script, call, around):
                 yield script.found("no-persistent-workers", call.node)
+
+
+def _epochs_around(script: Script, loop: ast.For, call: LoaderCall) -> Loop | None:
+    """Return the loop of epochs around a loop of batches: in its function, or around the calls of that function."""
+    function = script.function_of(loop)
+    is_made_by_each = function is not None and function is script.function_of(call.node)
+    sites = [] if is_made_by_each else script.call_sites(function)
+    around = [script.loop_of(one) for one in (loop, *sites)]
+    return next((one for one in around if one), None)
 
 
 def _is_told(script: Script, call: LoaderCall, epochs: ast.AST | None) -> bool:

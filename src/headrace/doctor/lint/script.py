@@ -56,8 +56,7 @@ class Script:
         self._nodes: dict[type[ast.AST], list[Any]] = defaultdict(list)
         self._imports: dict[str, str] = {}
         # By scope, or class, and name: what it is set to; `None` is something that cannot be followed.
-        self._bound: dict[tuple[ast.AST, str], Sources] = defaultdict(list)
-        self._on_self: dict[tuple[ast.AST | None, str], Sources] = defaultdict(list)
+        self._bound: dict[tuple[ast.AST | None, str], Sources] = defaultdict(list)
         self._known: dict[ast.AST, list[Any]] = {}
         for node in ast.walk(self.tree):
             self._nodes[type(node)].append(node)
@@ -66,7 +65,6 @@ class Script:
         self._read_bindings()
 
     def each(self, *kinds: type[ast.AST]) -> Iterator[Any]:
-        """Yield the nodes of these kinds."""
         return (node for kind in kinds for node in self._nodes[kind])
 
     def found(self, rule: str, node: ast.AST, **values: object) -> Spot:
@@ -122,7 +120,6 @@ class Script:
         return (call for call in self.each(ast.Call) if self.dotted(call.func) in names)
 
     def bases(self, home: ast.ClassDef) -> list[str]:
-        """Return the names of a class's bases, without their modules."""
         return [self.dotted(base).rpartition(".")[2] for base in home.bases]
 
     # ---------------------------------------------------------------------------------- following values
@@ -131,19 +128,15 @@ class Script:
         """Return the expressions that may have given a value; an empty list where that cannot be known."""
         found: list[ast.AST] = []
         seen: set[ast.AST] = set()
-        waiting = [node]
+        waiting: Sources = [node]
         while waiting:
-            one = waiting.pop()
-            if one in seen:
-                continue
-            seen.add(one)
-            sources = self._sources(one)
-            known = [source for source in sources or () if source is not None]
-            if sources is None:
-                found.append(one)
-            elif not known or len(known) < len(sources):
+            if (one := waiting.pop()) is None:
                 return []
-            waiting += known
+            if one not in seen:
+                seen.add(one)
+                sources = self._sources(one)
+                found += [one] if sources is None else []
+                waiting += [None] if sources == [] else sources or []
         return found
 
     def constants(self, node: ast.AST) -> list[Any]:
@@ -164,8 +157,7 @@ class Script:
         for node in self.each(ast.Attribute if is_method else ast.Name):
             if (node.attr if is_method else node.id) == function.name:
                 above: Any = self.parents[node]
-                is_called = getattr(above, "func", None) is node
-                if not is_called:
+                if getattr(above, "func", None) != node:
                     return []  # handed on: to a thread, a registry, `mp.spawn`
                 if not is_method or is_self(node.value):
                     found.append(above)
@@ -174,11 +166,11 @@ class Script:
     def local_function(self, call: ast.AST) -> Function | None:
         """Return the function of this file that is called: by its name, or as a method of the same class."""
         bound: Sources = []
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-            bound = self._bindings(call.func)
-        elif isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and is_self(call.func.value):
-            home = self.nearest(call, ast.ClassDef)
-            bound = [one for one in home.body if getattr(one, "name", "") == call.func.attr] if home else []
+        match call:
+            case ast.Call(func=ast.Name() as name):
+                bound = self._bindings(name)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=method)):
+                bound = self._bound.get((self.nearest(call, ast.ClassDef), method), [])
         return bound[0] if len(bound) == 1 and isinstance(bound[0], Function) else None
 
     def _sources(self, node: ast.AST) -> Sources | None:
@@ -190,19 +182,16 @@ class Script:
                 function = self.function_of(node)
                 return [_argument(site, function, node.arg) for site in self.call_sites(function) if function]
             case ast.Attribute(value=ast.Name(id="self")):
-                return self._on_self.get((self.nearest(node, ast.ClassDef), node.attr))
+                return self._bound.get((self.nearest(node, ast.ClassDef), f"self.{node.attr}"))
             case ast.IfExp():
                 return [node.body, node.orelse]
             case ast.Call(args=[first, *_]) if self.dotted(node.func) in _PASS_ON:
                 return [first]
             case ast.Call() if (function := self.local_function(node)) is not None:
-                return [value or None for value in self._returned(function)]
-            case ast.Subscript(slice=ast.Constant(value=int(index))) if function := self.local_function(node.value):
+                return self._returned(function)
+            case ast.Subscript(slice=ast.Constant(value=int(at))) if function := self.local_function(node.value):
                 returned = self._returned(function)
-                return [
-                    one.elts[index] if isinstance(one, ast.Tuple) and index < len(one.elts) else None
-                    for one in returned
-                ]
+                return [one.elts[at] if isinstance(one, ast.Tuple) and at < len(one.elts) else None for one in returned]
         return None
 
     def _bindings(self, name: ast.Name) -> Sources:
@@ -213,7 +202,7 @@ class Script:
                 return self._bound[scope, name.id]
         return []
 
-    def _returned(self, function: Function) -> list[ast.expr | None]:
+    def _returned(self, function: Function) -> Sources:
         returns = [one for one in ast.walk(function) if isinstance(one, ast.Return)]
         return [one.value for one in returns if self.function_of(one) is function]
 
@@ -249,9 +238,8 @@ class Script:
             if words and isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
                 options = {one.arg: one.value for one in call.keywords}
                 shown = next((word for word in words if word.startswith("--")), words[0])
-                dest = getattr(options.get("dest"), "value", None)
+                dest, action = (getattr(options.get(one), "value", None) for one in ("dest", "action"))
                 name = dest if isinstance(dest, str) else shown.lstrip("-").replace("-", "_")
-                action = getattr(options.get("action"), "value", None)
                 is_switch = action in ("store_true", "store_false")
                 default = options.get("default") or (ast.Constant(action == "store_false") if is_switch else None)
                 found[name].append(Flag(name, shown, default, call, is_option=True))
@@ -270,10 +258,9 @@ class Script:
 
     def setting_read(self, node: ast.AST) -> str:
         """Return the name that is read from the command line or a configuration, `args.num_workers`; else nothing."""
-        if isinstance(node, ast.Attribute) and self._is_namespace(node.value):
-            return node.attr
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and self._is_namespace(node.value):
-            return str(node.slice.value)
+        match node:
+            case ast.Attribute(value=home, attr=name) | ast.Subscript(value=home, slice=ast.Constant(value=name)):
+                return str(name) if self._is_namespace(home) else ""
         return ""
 
     def flag_of(self, node: ast.AST) -> Flag | None:
@@ -313,17 +300,16 @@ class Script:
 
     def _read_bindings(self) -> None:
         shared = {(self._scope(node), name) for node in self.each(ast.Global, ast.Nonlocal) for name in node.names}
-        for name in self.each(ast.Name):
-            if not isinstance(name.ctx, ast.Load):
-                scope = self._scope(name)
-                self._bound[self.tree if (scope, name.id) in shared else scope, name.id].append(self._stored(name))
+        for node in self.each(ast.Name):
+            if not isinstance(node.ctx, ast.Load):
+                scope = self._scope(node)
+                self._bound[self.tree if (scope, node.id) in shared else scope, node.id].append(self._stored(node))
         for attribute in self.each(ast.Attribute):
             if isinstance(attribute.ctx, ast.Store) and is_self(attribute.value):
-                self._on_self[self.nearest(attribute, ast.ClassDef), attribute.attr].append(self._stored(attribute))
-        for one in self.each(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
-            self._bound[self._scope(one), one.name].append(one)
-        for argument in self.each(ast.arg):
-            self._bound[self._scope(argument), argument.arg].append(argument)
+                name = f"self.{attribute.attr}"
+                self._bound[self.nearest(attribute, ast.ClassDef), name].append(self._stored(attribute))
+        for one in self.each(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.arg):
+            self._bound[self._scope(one), one.arg if isinstance(one, ast.arg) else one.name].append(one)
 
     def _stored(self, target: ast.expr) -> ast.AST | None:
         """Return what is stored into a name or an attribute of `self`."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.errors import UnusableInput
 
-from .loader_calls import LoaderCalls
+from .loader_calls import LoaderCall, pairs_of
 from .script import Flag, Script, Spot
 
 # What people call the options of a loader, and the argument that each is for.
@@ -21,19 +21,12 @@ _ARGUMENT = {
     **dict.fromkeys(("persistent_workers", "persistent"), "persistent_workers"),
     **dict.fromkeys(("batch_size", "train_batch_size", "batchsize"), "batch_size"),
 }
-_DEFAULT = {
-    "num_workers": 0,
-    "prefetch_factor": None,
-    "pin_memory": False,
-    "persistent_workers": False,
-    "batch_size": 1,
-}
+_DEFAULT = {"num_workers": 0, "prefetch_factor": None, "batch_size": 1}  # others are off
 _COUNTS = {"num_workers", "prefetch_factor"}
 _WORKERS = ("num_workers", "workers_per_gpu", "workers")
-_UNKNOWN = object()
 
 
-def check(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
+def check(script: Script, loaders: list[LoaderCall]) -> Iterator[Spot]:
     """Find options that do not reach the loader as they were given, and settings that contradict each other."""
     yield from _clamped(script)
     overwritten = {flag.name: finding for flag, finding in _overwritten(script)}
@@ -41,11 +34,12 @@ def check(script: Script, loaders: LoaderCalls) -> Iterator[Spot]:
     for flag in script.flags.values():
         if flag.is_option and flag.name in _ARGUMENT and flag.name not in overwritten and not _is_read(script, flag):
             yield from _ignored(script, loaders, flag)
-    for call in script.calls("dict"):
-        yield from _contradictions(script, call, {one.arg: _constant(one.value) for one in call.keywords})
-    for node in script.each(ast.Dict):
-        keys = [getattr(key, "value", None) for key in node.keys]
-        yield from _contradictions(script, node, dict(zip(keys, map(_constant, node.values), strict=True)))
+    for node in (*script.calls("dict"), *script.each(ast.Dict)):
+        pairs = pairs_of(node)[len(getattr(node, "args", ())) :]  # those of a call by name
+        given = {getattr(key, "value", None): getattr(value, "value", None) for key, value in pairs}
+        # `**more` may hold another number; what names `worker_init_fn` beside them is a table of torch's defaults.
+        for _, code in _contradictions(given) if given.keys().isdisjoint({None, "worker_init_fn"}) else ():
+            yield script.found("workers-needed", node, code=code, workers="0")
 
 
 def _clamped(script: Script) -> Iterator[Spot]:
@@ -92,14 +86,14 @@ def _overwritten(script: Script) -> Iterator[tuple[Flag, Spot]]:
             yield flag, script.found("flag-overridden", store, flag=flag.shown, code=ast.unparse(store))
 
 
-def _ignored(script: Script, loaders: LoaderCalls, flag: Flag) -> Iterator[Spot]:
+def _ignored(script: Script, loaders: list[LoaderCall], flag: Flag) -> Iterator[Spot]:
     """An option that nothing in the file reads, while all loaders of the file have a constant, or torch's default."""
     argument = _ARGUMENT[flag.name]
-    given = [node for call in loaders.calls for node in call.given.get(argument, ())]
+    given = [node for call in loaders for node in call.given.get(argument, ())]
     if given and all(isinstance(node, ast.Constant) for node in given):
         node, value = given[0], ast.unparse(given[0])
-    elif loaders.calls and all(call.lacks(argument) for call in loaders.calls):
-        node, value = loaders.calls[0].node, str(_DEFAULT[argument])
+    elif loaders and all(call.lacks(argument) for call in loaders):
+        node, value = loaders[0].node, str(_DEFAULT.get(argument, False))
     else:
         return
     yield script.found("flag-ignored", node, flag=flag.shown, code=f"{argument}={value}", read=f"args.{flag.name}")
@@ -137,31 +131,21 @@ def check_yaml(text: str) -> Iterator[Spot]:
             pairs = node.value if isinstance(node, yaml.MappingNode) else ()
             waiting += [value for _, value in pairs] or (node.value if isinstance(node, yaml.SequenceNode) else [])
             named = {key.value: (key, value) for key, value in pairs if isinstance(key, yaml.ScalarNode)}
-            for name, code in _pairs({name: _scalar(value) for name, (_, value) in named.items()}):
+            for name, code in _contradictions({name: _scalar(value) for name, (_, value) in named.items()}):
                 line, column = named[name][0].start_mark.line + 1, named[name][0].start_mark.column + 1
                 yield Spot("workers-needed", line, column, {"code": code, "workers": "0"})
 
 
-def _contradictions(script: Script, node: ast.AST, given: Mapping[Any, object]) -> Iterator[Spot]:
-    # `**more` may hold another number; what names `worker_init_fn` beside them is a table of torch's defaults.
-    for _, code in _pairs(given) if given.keys().isdisjoint({None, "worker_init_fn"}) else ():
-        yield script.found("workers-needed", node, code=code, workers="0")
-
-
-def _pairs(given: Mapping[Any, object]) -> Iterator[tuple[str, str]]:
+def _contradictions(given: Mapping[Any, object]) -> Iterator[tuple[str, str]]:
     workers = [given[name] for name in _WORKERS if name in given]
     if len(workers) == 1 and isinstance(workers[0], int) and workers[0] == 0:
         for name in ("prefetch_factor", "persistent_workers"):
-            if given.get(name) and given[name] is not _UNKNOWN:
+            if isinstance(given.get(name), int) and given[name]:
                 yield name, f"{name}: {given[name]}"
 
 
-def _constant(node: ast.expr) -> object:
-    return node.value if isinstance(node, ast.Constant) else _UNKNOWN
-
-
 def _scalar(node: Any) -> object:
-    """Return a plain number, or whether it says yes; what needs its context is unknown."""
+    """Return a plain number, or whether it says yes; `None`, which needs its context, is unknown."""
     if node.tag == "tag:yaml.org,2002:bool":
         return node.value.lower() in ("true", "yes", "on")
-    return int(node.value) if node.tag == "tag:yaml.org,2002:int" and node.value.isdigit() else _UNKNOWN
+    return int(node.value) if node.tag == "tag:yaml.org,2002:int" and node.value.isdigit() else None
