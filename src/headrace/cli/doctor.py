@@ -118,8 +118,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             results = run_stages(_settings(args, num_workers=args.workers), tell)
             target = list(Judge(args.target, results).checks())
     checks = [*machine, *target]
-    wrong = [check for check in checks if check.finding is not None]
-    wrong.sort(key=lambda check: check.outcome.value)  # "fail" before "warn"
+    found = (check for check in checks if check.finding is not None)
+    wrong = sorted(found, key=lambda check: check.outcome.value)  # "fail" before "warn"
     if args.json:
         terminal.json(_document_of(checks))
         return EXIT_FINDINGS if wrong else EXIT_OK

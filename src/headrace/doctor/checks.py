@@ -74,10 +74,9 @@ class Words:
     ) -> Check:
         """Return a check that says which problem it is, its sentences filled with what was seen."""
         words = self.tables["problem"][which]
-        title = text_of(words["title"]).filled(**values)
-        says = text_of(words["evidence"]).filled(**values) if "evidence" in words else title
         advice = words["fix"] if isinstance(words["fix"], list) else [words["fix"]]
-        fix = [text_of(one).filled(**values) for one in advice]
+        sentences = (words["title"], words.get("evidence", words["title"]), *advice)
+        title, says, *fix = (text_of(one).filled(**values) for one in sentences)
         outcome = outcome or Outcome(words.get("outcome", "warn"))
         problem = words.get("problem", which)
         if outcome is Outcome.NOTE:

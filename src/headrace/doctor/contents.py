@@ -71,12 +71,8 @@ def _bytes_of(value: Any) -> bytes:
             return b"?"
         plain = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
         return plain.reshape(-1).view(torch.uint8).numpy().tobytes()
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return value.tobytes()
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, (str, int, float, bool, type(None), list, tuple)):
-        return repr(value).encode()
-    if not isinstance(value, np.ndarray) and hasattr(value, "tobytes"):  # a picture, a number of NumPy's
+    if isinstance(value, (str, bytes, int, float, bool, type(None), list, tuple)):
+        return value if isinstance(value, bytes) else repr(value).encode()
+    if hasattr(value, "tobytes") and getattr(value, "dtype", None) != np.dtype(object):  # an array, a picture
         return bytes(value.tobytes())
     return b"?"  # an object of the user's own: nothing is known of its content

@@ -51,23 +51,18 @@ class Judge:
 
     def checks(self) -> Iterator[Check]:
         """Yield a check for each stage, and for each look that a stage allows; of each problem one finding."""
-        told = {""}
-        for check in self._all():
-            if check.name == "benchmark" and check.problem and told > {""}:  # it meets what was told before
-                check = replace(check, outcome=Outcome.SKIP, problem="")
-            yield replace(check, finding=None) if check.problem in told else check
-            told.add(check.problem)
-
-    def _all(self) -> Iterator[Check]:
         in_process = {"import": self._import, "sample": self._sample, "loader": self._loader}
-        workers = {"workers_fork": self._workers, "workers_spawn": self._workers}
+        workers, told = {"workers_fork": self._workers, "workers_spawn": self._workers}, {""}
         for name, judge in {**in_process, **workers, "benchmark": self._benchmark}.items():
             if (result := self.results.get(name)) is None:
                 yield WORDS.check(name, Outcome.SKIP, _said("before"))
                 continue
-            yield judge(name, result)
-            if name == "workers_fork" and result.is_done:
-                yield from self._looks(result)
+            looks = self._looks(result) if name == "workers_fork" and result.is_done else ()
+            for check in (judge(name, result), *looks):
+                if name == "benchmark" and check.problem and told > {""}:  # it meets what was told before
+                    check = replace(check, outcome=Outcome.SKIP, problem="")
+                yield replace(check, finding=None) if check.problem in told else check
+                told.add(check.problem)
 
     @property
     def _imported(self) -> Mapping[str, Any]:

@@ -143,15 +143,12 @@ class Clinic:
         peak, heard, looked, suspect = 0, began, began, 0
         used: deque[tuple[float, float]] = deque([(began, 0.0)], maxlen=round(_BUSY_S / _LOOK_EVERY_S))
 
-        def said() -> str:
-            return patient.said(since=said_before, most=8000)
-
         def ended(ending: StageEnding, **more: Any) -> StageResult:
             return StageResult(
                 ending=ending,
                 seconds=time.monotonic() - began,
                 in_hand={**in_hand, "samples": [sample for _, sample in sorted(self._notes().items())]},
-                said=said(),
+                said=patient.said(since=said_before, most=8000),
                 limit_bytes=self._limit,
                 peak_bytes=peak,
                 **more,
@@ -182,7 +179,7 @@ class Clinic:
             is_busy = used[-1][1] - used[0][1] > _BUSY_SHARE * (used[-1][0] - used[0][0])
             # whoever computes may only be slow: other programs want the cores as well
             is_late = now - began > patience_s * (_BUSY_PATIENCE if is_busy else 1)
-            if is_late or (silent_s > _LOST_S and "in _feed" in said()):
+            if is_late or (silent_s > _LOST_S and "in _feed" in patient.said(since=said_before, most=8000)):
                 return ended(StageEnding.HUNG, **_look(patient))
             if silent_s > _SUSPICIOUS_S * (suspect + 1):
                 suspect += 1
