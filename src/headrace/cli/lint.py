@@ -85,7 +85,6 @@ def _lines(result: LintResult, *, is_verbose: bool) -> Iterator[Any]:
 
 def as_sarif(result: LintResult) -> dict[str, object]:
     """Return the findings as SARIF 2.1.0 has them."""
-    names = list(RULES)
     rules = [
         {
             "id": rule.name,
@@ -95,30 +94,22 @@ def as_sarif(result: LintResult) -> dict[str, object]:
         for rule in RULES.values()
     ]
     unread = [{"level": "error", "message": {"text": f"{path}: {reason}"}} for path, reason in result.unread.items()]
-    return {
-        "$schema": _SARIF,
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {"driver": {"name": "headrace lint", "version": __version__, "rules": rules}},
-                "columnKind": "unicodeCodePoints",
-                "invocations": [{"executionSuccessful": not unread, "toolExecutionNotifications": unread}],
-                "results": [_sarif_result(found, names.index(found.rule.name)) for found in result.findings],
-            }
-        ],
-    }
+    tool = {"driver": {"name": "headrace lint", "version": __version__, "rules": rules}}
+    invocation = {"executionSuccessful": not unread, "toolExecutionNotifications": unread}
+    results = list(map(_sarif_result, result.findings))
+    ran = {"tool": tool, "columnKind": "unicodeCodePoints", "invocations": [invocation], "results": results}
+    return {"$schema": _SARIF, "version": "2.1.0", "runs": [ran]}
 
 
-def _sarif_result(found: LintFinding, index: int) -> dict[str, object]:
-    said = f"{say(found.title)}: {say(found.rule.why)}. {say(found.fix)}"
+def _sarif_result(found: LintFinding) -> dict[str, object]:
     place = {
         "artifactLocation": {"uri": PurePath(found.path).as_posix()},
         "region": {"startLine": found.line, "startColumn": found.column},
     }
     return {
         "ruleId": found.rule.name,
-        "ruleIndex": index,
+        "ruleIndex": list(RULES).index(found.rule.name),
         "level": _LEVELS[found.rule.severity],
-        "message": {"text": said},
+        "message": {"text": f"{say(found.title)}: {say(found.rule.why)}. {say(found.fix)}"},
         "locations": [{"physicalLocation": place}],
     }

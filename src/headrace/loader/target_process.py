@@ -49,8 +49,6 @@ class TargetProcess:
                 raise CannotLoadTarget(
                     f"the process that imports it ended, or took more than {_START_S:.0f} s", it_said=self.said()
                 )
-            if first["event"] == "refused":
-                raise CannotLoadTarget(first["what"], next_step=first["next_step"], **first["evidence"])
         except BaseException:
             self.close()
             raise
@@ -87,7 +85,7 @@ class TargetProcess:
             self.child.stdin.close()
 
     def event(self, patience_s: float) -> dict[str, Any] | None:
-        """Return what it says next; None where nothing came in time, or it `has_ended`."""
+        """Return what it says next; None where nothing came in time, or it `has_ended`. Raise what it refuses."""
         deadline = time.monotonic() + patience_s
         while b"\n" not in self._buffer:
             if not select.select([self._read], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -99,6 +97,8 @@ class TargetProcess:
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         found: dict[str, Any] = json.loads(line)
+        if found["event"] == "refused":
+            raise CannotLoadTarget(found["what"], next_step=found["next_step"], **found["evidence"])
         return found
 
     def said(self, *, since: int = 0, most: int = 2000) -> str:

@@ -27,16 +27,17 @@ _WRAPS = re.compile(r"dataset|loader|reader|source|stream|pipe|sampler|iter|gene
 _NO_FAILURE = re.compile(r"StopIteration|KeyError|AttributeError|ImportError|GeneratorExit|Keyboard|IndexError|Empty")
 _DRAWS = re.compile(r"rand|choice|rng|range\(self\.\w+\)")  # what draws at random need not share
 _MANY = 1_000_000
+# What comes in the place of a sample that failed: nothing, or another sample.
+_HIDES = re.compile(r"return( None| \((None,? ?)*\)| self\[.+\]| .+\.__getitem__\(.*\))?", re.DOTALL)
 
 
 def check(script: Script, loaders: list[LoaderCall]) -> Iterator[Spot]:
-    """Find what is wrong with the data sets of a file, and with how files are read anywhere in it."""
     is_in_process = bool(loaders) and all(call.is_off("num_workers") for call in loaders)
+    named = [home for home in script.each(ast.ClassDef) if any(base.endswith("Dataset") for base in script.bases(home))]
     for home in script.each(ast.ClassDef):
         methods = {one.name: one for one in home.body if isinstance(one, Function)}
-        is_named = any(base.endswith("Dataset") for base in script.bases(home))
         has_samples = bool({"__getitem__", "__iter__"} & methods.keys())
-        if (is_named and has_samples) or {"__getitem__", "__len__"} <= methods.keys():
+        if (home in named and has_samples) or {"__getitem__", "__len__"} <= methods.keys():
             if not is_in_process:
                 yield from _handles(script, home, methods)
                 yield from _shares(script, home, methods)
@@ -47,10 +48,7 @@ def check(script: Script, loaders: list[LoaderCall]) -> Iterator[Spot]:
         name = script.dotted(store.targets[0]).rpartition(".")[2]
         if name == "LOAD_TRUNCATED_IMAGES" and script.constants(store.value) == [True]:
             yield script.found("truncated-images", store)
-    reads_data = loaders or any(
-        base.endswith("Dataset") for one in script.each(ast.ClassDef) for base in script.bases(one)
-    )
-    for call in script.calls("numpy.load") if reads_data else ():
+    for call in script.calls("numpy.load") if loaders or named else ():
         if any(one.arg == "allow_pickle" and script.constants(one.value) == [True] for one in call.keywords):
             yield script.found("allow-pickle", call)
 
@@ -62,9 +60,7 @@ def _handles(script: Script, home: ast.ClassDef, methods: dict[str, Function]) -
         return
     for store in ast.walk(start):
         match store:
-            case ast.Assign(targets=[ast.Attribute(value=owner, attr=name)], value=ast.Call() as call) if is_self(
-                owner
-            ):
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Call() as call):
                 users = [one for one in ast.walk(home) if isinstance(one, ast.Attribute) and is_self(one.value)]
                 users = [one for one in users if one.attr == name and one not in store.targets]
                 is_used = any(script.function_of(one) is not start for one in users)
@@ -107,16 +103,13 @@ def _large_index(script: Script, methods: dict[str, Function]) -> Iterator[Spot]
     """`self.index = list(range(50_000_000))`, `[... for i in range(N)]`: lengths that the file tells."""
     for store in ast.walk(methods["__init__"]) if "__init__" in methods else ():
         match store:
-            case ast.Assign(value=ast.ListComp(generators=[ast.comprehension(iter=items, ifs=[])])):
-                pass
-            case ast.Assign(value=ast.Call(func=ast.Name(id="list"), args=[items])):
-                pass
-            case _:
-                continue
-        if isinstance(items, ast.Call) and script.dotted(items.func) == "range" and len(items.args) == 1:
-            lengths = script.constants(items.args[0])
-            if lengths and all(isinstance(one, int) and one >= _MANY for one in lengths):
-                yield script.found("large-python-index", store, count=f"{lengths[0]:,}", code=ast.unparse(store))
+            case (
+                ast.Assign(value=ast.ListComp(generators=[ast.comprehension(iter=items, ifs=[])]))
+                | ast.Assign(value=ast.Call(func=ast.Name(id="list"), args=[items]))
+            ) if isinstance(items, ast.Call) and script.dotted(items.func) == "range" and len(items.args) == 1:
+                lengths = script.constants(items.args[0])
+                if lengths and all(isinstance(one, int) and one >= _MANY for one in lengths):
+                    yield script.found("large-python-index", store, count=f"{lengths[0]:,}", code=ast.unparse(store))
 
 
 def _swallowed(script: Script, home: ast.ClassDef, methods: dict[str, Function]) -> Iterator[Spot]:
@@ -128,18 +121,6 @@ def _swallowed(script: Script, home: ast.ClassDef, methods: dict[str, Function])
                 is_left_out = isinstance(last, (ast.Continue, ast.Pass)) and name == "__iter__" and is_silent
                 is_expected = handler.type is not None and _NO_FAILURE.search(ast.unparse(handler.type))
                 is_counted = any(isinstance(one, ast.AugAssign) for one in ast.walk(handler))
-                if (is_left_out or _hides(last)) and not is_expected and not is_counted:
+                is_hidden = is_left_out or _HIDES.fullmatch(ast.unparse(last))
+                if is_hidden and not is_expected and not is_counted:
                     yield script.found("swallowed-sample", handler, name=f"{home.name}.{name}", code=ast.unparse(last))
-
-
-def _hides(last: ast.stmt) -> bool:
-    match last:
-        case ast.Return(value=None | ast.Constant(value=None)):
-            return True
-        case ast.Return(value=ast.Tuple(elts=parts)):
-            return all(isinstance(one, ast.Constant) and one.value is None for one in parts)
-        case ast.Return(value=ast.Call(func=ast.Attribute(attr="__getitem__"))):
-            return True
-        case ast.Return(value=ast.Subscript(value=ast.Name(id="self"))):
-            return True
-    return False

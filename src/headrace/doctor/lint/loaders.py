@@ -22,7 +22,6 @@ _OFTEN_STEPS = 500  # rarer saves are few among the steps
 
 
 def check(script: Script, calls: list[LoaderCall]) -> Iterator[Spot]:
-    """Find what is wrong with the loaders of a file, and what holds up the steps of its training loops."""
     loops = list(_loops(script, calls))
     yield from _needs_workers(script, calls)
     yield from _copies(script, loops)

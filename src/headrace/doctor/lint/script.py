@@ -68,7 +68,6 @@ class Script:
         return (node for kind in kinds for node in self._nodes[kind])
 
     def found(self, rule: str, node: ast.AST, **values: object) -> Spot:
-        """Return the place of a node that breaks a rule."""
         line, byte = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         column = len(self.text.splitlines()[line - 1].encode()[:byte].decode()) + 1
         return Spot(rule, line, column, values)
@@ -82,7 +81,6 @@ class Script:
             node = above
 
     def nearest(self, node: ast.AST, *kinds: type[ast.AST]) -> Any:
-        """Return the nearest ancestor of one of these kinds, or `None`."""
         return next((above for above in self.ancestors(node) if isinstance(above, kinds)), None)
 
     def function_of(self, node: ast.AST) -> Function | None:
@@ -264,7 +262,6 @@ class Script:
         return ""
 
     def flag_of(self, node: ast.AST) -> Flag | None:
-        """Return the flag that an expression reads or sets."""
         return self.flags.get(self.setting_read(node))
 
     def settings_in(self, node: ast.AST) -> dict[str, ast.AST]:
@@ -286,13 +283,11 @@ class Script:
     # ---------------------------------------------------------------------------------- reading the tree
 
     def _read_imports(self) -> None:
-        for node in self.each(ast.Import):
+        for node in self.each(ast.Import, ast.ImportFrom):
             for alias in node.names:
-                top = alias.name.partition(".")[0]
-                self._imports[alias.asname or top] = alias.name if alias.asname else top
-        for node in self.each(ast.ImportFrom):
-            for alias in node.names:
-                self._imports[alias.asname or alias.name] = f"{node.module or ''}.{alias.name}".lstrip(".")
+                if alias.asname or isinstance(node, ast.ImportFrom):
+                    full = f"{getattr(node, 'module', None) or ''}.{alias.name}".lstrip(".")
+                    self._imports[alias.asname or alias.name] = full
 
     def _scope(self, node: ast.AST) -> ast.AST:
         scope: ast.AST = self.nearest(node, *_SCOPES)
@@ -333,7 +328,6 @@ def is_self(node: ast.AST) -> bool:
 
 
 def names_in(node: ast.AST | None) -> set[str]:
-    """Return the variables in an expression or a target."""
     return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} if node else set()
 
 

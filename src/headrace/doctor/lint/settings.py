@@ -27,7 +27,6 @@ _WORKERS = ("num_workers", "workers_per_gpu", "workers")
 
 
 def check(script: Script, loaders: list[LoaderCall]) -> Iterator[Spot]:
-    """Find options that do not reach the loader as they were given, and settings that contradict each other."""
     yield from _clamped(script)
     overwritten = {flag.name: finding for flag, finding in _overwritten(script)}
     yield from overwritten.values()
@@ -66,12 +65,9 @@ def _clamp(script: Script, node: ast.AST, read: dict[str, ast.AST]) -> Iterator[
 
 def _is_bounded(script: Script, node: ast.AST) -> bool:
     """Whether it is a `min` or `max` with a constant; a `max` with 0 or 1 is no bound to speak of."""
-    kind = script.dotted(node.func) if isinstance(node, ast.Call) else ""
-    if not isinstance(node, ast.Call) or kind not in ("min", "max"):
+    if not isinstance(node, ast.Call) or (kind := script.dotted(node.func)) not in ("min", "max"):
         return False
-    arguments = [
-        one for each in node.args for one in (each.elts if isinstance(each, (ast.List, ast.Tuple)) else [each])
-    ]
+    arguments = [one for each in node.args for one in getattr(each, "elts", [each])]
     limits = [one.value for one in arguments if isinstance(one, ast.Constant) and isinstance(one.value, int)]
     return any(kind == "min" or limit > 1 for limit in limits) or any(_is_bounded(script, one) for one in arguments)
 

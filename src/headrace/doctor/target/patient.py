@@ -163,6 +163,8 @@ def main() -> int:
                     order[name] = list(map(plain_key, order.get(name, ())))
                 _STAGES[order["stage"]](ward, order, facts)
         except BaseException as error:
+            if isinstance(error, HeadraceError) and error.__cause__ is None and order["stage"] == "import":
+                orders.refuse(error)
             event = "failed"
             facts.setdefault("error", _error(error))
             workers = getattr(ward.loaded, "_workers", ()) if ward is not None else ()
@@ -186,14 +188,8 @@ def _error(error: BaseException) -> dict[str, str]:
 
 def _import(orders: Orders, facts: dict[str, Any]) -> Ward:
     before, facts["starts"] = _open_fds(), []
-    with _watched_starts(facts["starts"]):
-        try:
-            target = load_target(orders.start["target"])
-        except HeadraceError as error:
-            if error.__cause__ is None:
-                evidence = {name: str(value) for name, value in error.evidence.items()}
-                facts["unusable"] = {"next_step": error.next_step, **evidence}
-            raise
+    _watch_starts(facts["starts"])
+    target = load_target(orders.start["target"])
     ward = Ward(orders, target, before)
     loader, dataset = ward.loader, ward.dataset
     context = loader.multiprocessing_context or torch.multiprocessing.get_context()
@@ -214,10 +210,8 @@ def _import(orders: Orders, facts: dict[str, Any]) -> Ward:
     return ward
 
 
-@contextlib.contextmanager
-def _watched_starts(places: list[str]) -> Iterator[None]:
+def _watch_starts(places: list[str]) -> None:
     """Note where a module that is being imported starts processes, or goes through a loader."""
-    originals = [(torch_data.DataLoader, "__iter__"), (BaseProcess, "start")]
 
     def watched(original: Any) -> Any:
         def noted(self: Any, *args: Any) -> Any:
@@ -228,11 +222,8 @@ def _watched_starts(places: list[str]) -> Iterator[None]:
 
         return noted
 
-    with contextlib.ExitStack() as undo:
-        for cls, name in originals:
-            undo.callback(setattr, cls, name, getattr(cls, name))
-            setattr(cls, name, watched(getattr(cls, name)))
-        yield
+    for cls, name in ((torch_data.DataLoader, "__iter__"), (BaseProcess, "start")):
+        setattr(cls, name, watched(getattr(cls, name)))
 
 
 # ------------------------------------------------------------------------------------------ samples, in this process

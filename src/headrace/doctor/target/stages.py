@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.errors import CannotLoadTarget
 from headrace.forensics import DeathFacts, DeathWatch, SampleInHand, describe_death, look_at, recognise
 from headrace.loader import TargetProcess, free_memory, usable_processors
 from headrace.model import Text
@@ -231,8 +230,6 @@ def run_stages(
 
     with contextlib.closing(Clinic(settings)) as clinic:
         imported = go("import")
-        if unusable := imported.facts.get("unusable"):
-            raise CannotLoadTarget(imported.error["said"], **unusable)
         if not imported.is_done or imported.facts["kind"] == "no_length":
             return results
         most, seconds = (1, 0.0) if is_quick else (2000, min(_SAMPLES_S, settings.timeout_s / 4))
