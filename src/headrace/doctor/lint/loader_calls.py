@@ -2,13 +2,11 @@
 
 import ast
 from collections import defaultdict
-from typing import Any, TypeAlias
+from typing import Any
 
-from .script import Script
+from .script import Pairs, Script, name_of, pairs_of
 
 _TORCH = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory")
-
-Pairs: TypeAlias = list[tuple[ast.expr | None, ast.expr]]
 
 # The classes that are torch's loader, or pass what they are given on to it, and their positional arguments.
 _LOADERS = {
@@ -55,11 +53,10 @@ class LoaderCall:
         return self.lacks(name) or (bool(values) and not any(values))
 
     def _put(self, pairs: Pairs, *, is_sure: bool) -> None:
-        for key, value in pairs:
-            if key is None:
+        for name, value in pairs:
+            if name is None:
                 self._unpack(value, is_sure=is_sure)
-            elif isinstance(key, ast.Constant) and not isinstance(value, ast.Starred):
-                name = str(key.value)
+            elif name and not isinstance(value, ast.Starred):
                 self.unsure |= set() if is_sure else {name}
                 self.given[name] = [value] if is_sure else [*self.given[name], value]
             else:
@@ -82,16 +79,6 @@ class LoaderCall:
                 sure = is_sure and not self._script.is_conditional(one, home)
                 match one:
                     case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=node.id), slice=key)]):
-                        self._put([(key, one.value)], is_sure=sure)
+                        self._put([(name_of(key), one.value)], is_sure=sure)
                     case ast.Call(func=ast.Attribute(value=ast.Name(id=node.id), attr="update")):
                         self._put(pairs_of(one), is_sure=sure)
-
-
-def pairs_of(node: ast.AST, *names: str) -> Pairs:
-    """Return what a dictionary holds, or what a call is given, by these names; without a key: `**more`."""
-    if isinstance(node, ast.Dict):
-        return list(zip(node.keys, node.values, strict=True))
-    assert isinstance(node, ast.Call)
-    keys = [*map(ast.Constant, names), *[None] * len(node.args)]
-    named = [(ast.Constant(one.arg) if one.arg else None, one.value) for one in node.keywords]
-    return [*zip(keys, node.args, strict=False), *named]

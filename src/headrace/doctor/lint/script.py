@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Loop: TypeAlias = ast.For | ast.While
 Sources: TypeAlias = list[ast.AST | None]
+Pairs: TypeAlias = list[tuple[str | None, ast.expr]]
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module, *_COMPREHENSIONS)
@@ -338,14 +339,27 @@ def root_name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+def name_of(key: ast.expr) -> str:
+    """Return the name that a key of a dictionary is; nothing where it is computed."""
+    return str(key.value) if isinstance(key, ast.Constant) else ""
+
+
+def pairs_of(node: ast.AST, *names: str) -> Pairs:
+    """Return what a dictionary holds, or a call is given, these names first; `None` for the name of `**more`."""
+    if isinstance(node, ast.Dict):
+        return [(name_of(key) if key else None, value) for key, value in zip(node.keys, node.values, strict=True)]
+    assert isinstance(node, ast.Call)
+    by_place = zip([*names, *[None] * len(node.args)], node.args, strict=False)
+    return [*by_place, *((one.arg, one.value) for one in node.keywords)]
+
+
 def _argument(call: ast.Call, function: Function, name: str) -> ast.expr | None:
     """Return what a call gives for a parameter, its default included; `None` where that cannot be seen."""
-    if any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords):
-        return None
     spec = function.args
     names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
+    given = pairs_of(call, *names[names[:1] == ["self"] :], *[""] * len(call.args))  # more of them go to `*rest`
+    if any(one is None or isinstance(value, ast.Starred) for one, value in given):
+        return None
     defaults = dict(zip(reversed(names), reversed(spec.defaults), strict=False))
     defaults |= {one.arg: value for one, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value}
-    given = dict(zip(names[names[:1] == ["self"] :], call.args, strict=False))
-    given |= {one.arg: one.value for one in call.keywords if one.arg}
-    return given.get(name) or defaults.get(name)
+    return dict(given).get(name) or defaults.get(name)

@@ -9,8 +9,8 @@ from typing import Any
 
 from headrace.errors import UnusableInput
 
-from .loader_calls import LoaderCall, pairs_of
-from .script import Flag, Script, Spot
+from .loader_calls import LoaderCall
+from .script import Flag, Script, Spot, pairs_of
 
 # What people call the options of a loader, and the argument that each is for.
 _ARGUMENT = {
@@ -35,9 +35,9 @@ def check(script: Script, loaders: list[LoaderCall]) -> Iterator[Spot]:
             yield from _ignored(script, loaders, flag)
     for node in (*script.calls("dict"), *script.each(ast.Dict)):
         pairs = pairs_of(node)[len(getattr(node, "args", ())) :]  # those of a call by name
-        given = {getattr(key, "value", None): getattr(value, "value", None) for key, value in pairs}
-        # `**more` may hold another number; what names `worker_init_fn` beside them is a table of torch's defaults.
-        for _, code in _contradictions(given) if given.keys().isdisjoint({None, "worker_init_fn"}) else ():
+        given = {name: getattr(value, "value", None) for name, value in pairs}
+        # `**more` or a computed key may hold another number; with `worker_init_fn` it is a table of torch's defaults.
+        for _, code in _contradictions(given) if given.keys().isdisjoint({None, "", "worker_init_fn"}) else ():
             yield script.found("workers-needed", node, code=code, workers="0")
 
 
