@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.doctor.machine import MachineFacts, PlaceFacts
+from headrace.doctor.machine import MachineFacts
 from headrace.signals.system import read_disk_node, read_task_limit
 
 ASK = """
@@ -22,9 +22,9 @@ print(json.dumps([check.as_json() for check in check_machine(Path(sys.argv[1]) i
 """
 
 
-def look(*prefix: str, paths: tuple[str, ...] = (), **environ: str) -> dict[str, dict[str, Any]]:
+def look(*prefix: str, data: tuple[Path, ...] = (), **environ: str) -> dict[str, dict[str, Any]]:
     """What a fresh process says of the machine, by the name of the check."""
-    command = [*prefix, sys.executable, "-c", ASK, *paths]
+    command = [*prefix, sys.executable, "-c", ASK, *map(str, data)]
     done = subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, timeout=120)
     if "Operation not permitted" in done.stderr or "Permission denied" in done.stderr:
         pytest.skip(f"such a limit cannot be set here: {done.stderr.strip()}")
@@ -36,8 +36,8 @@ def under(line: str) -> tuple[str, ...]:
     return "sh", "-c", f'{line} && exec "$@"', "sh"
 
 
-def test_what_is_read_of_this_machine(tmp_path: Path) -> None:
-    facts = MachineFacts(place=PlaceFacts.of(tmp_path))
+def test_what_is_read_of_this_machine() -> None:
+    facts = MachineFacts()
     assert facts.cpus == os.sched_getaffinity(0)
     assert 0 < facts.cores <= facts.num_cpus
     assert 0 < facts.core_share <= 1
@@ -48,13 +48,12 @@ def test_what_is_read_of_this_machine(tmp_path: Path) -> None:
     assert facts.libraries.opencv_threads > 0
     assert 0 < facts.room[0] <= facts.now.total_bytes
     assert facts.map_limit
-    assert facts.place is not None
-    assert facts.place.path == str(tmp_path)
     assert facts.versions["torch"]
 
 
-def test_open_files_and_addresses_that_are_limited() -> None:
-    said = look(*under("ulimit -n 200"), OMP_NUM_THREADS="64")
+def test_open_files_and_addresses_that_are_limited(tmp_path: Path) -> None:
+    said = look(*under("ulimit -n 200"), data=(tmp_path,), OMP_NUM_THREADS="64")
+    assert said["storage"]["says"].startswith(f"{tmp_path}: ")
     assert said["files"]["problem"] == "fd_limit"
     assert "200" in said["files"]["says"]
     assert said["threads"]["problem"] == "thread_oversubscription"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import resource
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.doctor.checks import Check, Outcome
-from headrace.doctor.machine import GpuFacts, Libraries, MachineFacts, PlaceFacts, judge
+from headrace.doctor.machine import GpuFacts, Libraries, MachineFacts, judge
 from headrace.signals.system import MachineSample, PressureSample
 from headrace.storage import Medium, StorageKind
 
@@ -69,7 +70,7 @@ JOB = replace(  # of Slurm, bound to one socket, beside its GPU, data on Lustre
 )
 
 
-def place(medium: Medium) -> PlaceFacts:
+def on(facts: MachineFacts, medium: Medium) -> MachineFacts:
     kind = StorageKind(
         medium=medium,
         layers=("ext4", "sda"),
@@ -77,7 +78,7 @@ def place(medium: Medium) -> PlaceFacts:
         starting_depth=medium.depth,
         depth_reason=medium.reason,
     )
-    return PlaceFacts(path="/data", kind=kind, node=0)
+    return replace(facts, data=Path("/data"), storage=kind, disk_node=0)
 
 
 def problems(facts: MachineFacts) -> dict[str, Check]:
@@ -101,7 +102,7 @@ def problems(facts: MachineFacts) -> dict[str, Check]:
         LAPTOP,
         CONTAINER,
         JOB,
-        replace(JOB, place=place(Medium.LUSTRE)),
+        on(JOB, Medium.LUSTRE),
         replace(
             WORKSTATION, cpus=frozenset({3}), libraries=replace(LIBRARIES, cpus_before=1, cpus_after=1, torch_threads=1)
         ),
@@ -180,7 +181,7 @@ def test_a_healthy_machine_gets_no_warning(facts: MachineFacts) -> None:
             "node 0 alone, the GPUs are at node 1",
             "taskset -c 8,9,",
         ),
-        ("slow_storage", replace(WORKSTATION, place=place(Medium.HDD)), "rotational=1", "headrace storage /data"),
+        ("slow_storage", on(WORKSTATION, Medium.HDD), "rotational=1", "headrace storage /data"),
         (
             "swap_in_use",
             replace(WORKSTATION, now=IDLE._replace(swap_in_pages=80 * MIB // resource.getpagesize())),

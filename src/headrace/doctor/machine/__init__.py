@@ -6,13 +6,19 @@
 
 from pathlib import Path
 
+from headrace.signals.system import read_disk_node
+from headrace.storage import kind_of
+
 from ..checks import Check
-from .facts import GpuFacts, Libraries, MachineFacts, PlaceFacts
+from .facts import GpuFacts, Libraries, MachineFacts
 from .judging import judge
 
-__all__ = ["GpuFacts", "Libraries", "MachineFacts", "PlaceFacts", "check_machine", "judge"]
+__all__ = ["GpuFacts", "Libraries", "MachineFacts", "check_machine", "judge"]
 
 
 def check_machine(data: Path | None = None) -> tuple[Check, ...]:
     """Look at the machine, and at what the data lies on; it takes about as long as importing torch."""
-    return judge(MachineFacts(place=PlaceFacts.of(data) if data is not None else None))
+    if data is None:
+        return judge(MachineFacts())
+    kind = kind_of(data)
+    return judge(MachineFacts(data=data, storage=kind, disk_node=read_disk_node(kind.device)))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from headrace.model import num_local_ranks
 from headrace.signals import system
-from headrace.storage import StorageKind, kind_of
+from headrace.storage import StorageKind
 
 _SPIN_S = 0.2
 _IMPORT_S = 120.0  # for torch, on a slow network disk
@@ -69,19 +69,6 @@ class Libraries:
     cuda_build: str = ""  # empty: a torch without GPUs
     cuda_error: str = ""
     num_gpus: int = 0
-
-
-class PlaceFacts(NamedTuple):
-    """Where the data lies."""
-
-    path: str
-    kind: StorageKind
-    node: int | None = None  # of NUMA
-
-    @classmethod
-    def of(cls, path: Path) -> "PlaceFacts":
-        kind = kind_of(path)
-        return cls(str(path), kind, system.read_disk_node(kind.device))
 
 
 class GpuFacts(NamedTuple):
@@ -185,9 +172,11 @@ class MachineFacts:
     tasks: tuple[int, int | None, str] = field(default_factory=_read_tasks)
     start_method: str = field(default_factory=lambda: multiprocessing.get_context().get_start_method())
     nodes: Mapping[int, frozenset[int]] = field(default_factory=system.read_numa_nodes)
-    place: PlaceFacts | None = None
+    data: Path | None = None  # where it lies, and on what
+    storage: StorageKind | None = None
+    disk_node: int | None = None  # of NUMA
     gpus: GpuFacts = field(default_factory=GpuFacts.read)
-    variables: Mapping[str, str] = field(default_factory=os.environ.copy)
+    variables: Mapping[str, str] = field(default_factory=os.environ.copy, repr=False)  # it may hold secrets
     versions: Mapping[str, str] = field(default_factory=_read_versions)  # of Python, the kernel and packages
 
     @property

@@ -116,7 +116,7 @@ def _start_method(facts: MachineFacts) -> Seen:
 
 def _numa(facts: MachineFacts) -> Seen:
     ours = {node for node, cpus in facts.nodes.items() if cpus & facts.cpus}
-    gpus, disks = {*facts.gpus.nodes}, {facts.place.node if facts.place is not None else None}
+    gpus, disks = {*facts.gpus.nodes}, {facts.disk_node}
     is_far = gpus and None not in gpus and not gpus & ours
     cpus = _listed(cpu for node in gpus for cpu in facts.nodes.get(node or 0, ()))
     told = {"ours": _listed(ours), "gpus": _listed(gpus), "disks": _listed(disks), "count": len(facts.nodes)}
@@ -124,10 +124,10 @@ def _numa(facts: MachineFacts) -> Seen:
 
 
 def _storage(facts: MachineFacts) -> Seen:
-    if facts.place is None:
+    kind = facts.storage
+    if kind is None:
         return "no_path", {}
-    path, kind, _ = facts.place
-    told = {"path": path, "name": kind.name, "evidence": kind.evidence, "reason": kind.depth_reason}
+    told = {"path": facts.data, "name": kind.name, "evidence": kind.evidence, "reason": kind.depth_reason}
     return "slow_storage" if kind.medium in _SLOW else "storage", {**told, "medium": kind.medium.label}
 
 
