@@ -78,7 +78,7 @@ def test_open_files_are_found_by_the_name_of_their_part(tmp_path: Path) -> None:
     ):
         closed.close()
         value = Holder(archive=archive, inner={"file": file}, closed=closed, path=tmp_path)
-        found = {one.name: one for one in find_handles(value, "d")}
+        found = {one.name: one for one in find_handles(d=value)}
         assert set(found) == {"d.archive", "d.inner['file']"}
         assert found["d.archive"].kind == "NpzFile"
         assert found["d.archive"].path == str(tmp_path / "a.npz")
@@ -88,7 +88,7 @@ def test_open_files_are_found_by_the_name_of_their_part(tmp_path: Path) -> None:
 def test_a_data_base_is_not_for_forks(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "x.db")
     connection.execute("create table t (i int)")
-    (found,) = find_handles(Holder(db=connection), "d")
+    (found,) = find_handles(d=Holder(db=connection))
     assert (found.name, found.is_forbidden, found.path) == ("d.db", True, str(tmp_path / "x.db"))
     connection.close()
 

@@ -95,10 +95,10 @@ def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield f"{name}.datasets", value.datasets
 
 
-def find_handles(value: Any, name: str) -> list[Handle]:
-    """Return the parts that hold something open, the outermost of each file."""
+def find_handles(**values: Any) -> list[Handle]:
+    """Return the parts of some values that hold something open, the outermost of each file."""
     found: dict[int, Handle] = {}
-    for part, inner in parts_of(value, name):
+    for part, inner in (one for name, value in values.items() for one in parts_of(value, name)):
         with contextlib.suppress(Exception):
             fd, kind = _descriptor(inner), type(inner).__name__
             if fd is None:

@@ -162,7 +162,7 @@ class Judge:
             blanks = {"sample": first["sample"], "said": _first_line(first["said"]), "at": first["sample"]}
             return self._wrong(name, named or problem, result, evidence=evidence, took=first["sample"], **blanks)
         if not facts["num_good"]:
-            return self._no_samples(name, result)
+            return self._nothing(name, result)
         if facts["overwritten"]:
             before, behind = facts["overwritten"]
             return self._wrong(name, "shared_buffer", result, sample=before, at=behind)
@@ -179,7 +179,7 @@ class Judge:
         if not result.is_done:
             return self._fails(name, result, hangs="sample_hangs")
         if not facts["times"]:
-            return self._no_batches(name, result)
+            return self._nothing(name, result)
         first, size = format_seconds(facts["times"][0]), format_bytes(facts["batch_bytes"])
         return self._passed(name, result, _said("batches", count=len(facts["times"]), first=first, size=size))
 
@@ -198,15 +198,12 @@ class Judge:
             return self._wrong(name, "shapes_differ", result, evidence=tuple(map(_form, odd)), samples=which)
         return self._broken(name, result, otherwise="collate_fails", hangs=hangs)
 
-    def _no_batches(self, name: str, result: StageResult) -> Check:
+    def _nothing(self, name: str, result: StageResult) -> Check:
+        """No sample came; or they did, and none of the batches was full."""
         given = self._imported
-        if not given["drop_last"]:
-            return self._no_samples(name, result)
-        some = _length(given) if given["length"] is not None else _said("samples_of_a_worker")
-        return self._wrong(name, "no_batches", result, why=_said("dropped", size=given["batch_size"], some=some))
-
-    def _no_samples(self, name: str, result: StageResult) -> Check:
-        given = self._imported
+        if name != "sample" and given["drop_last"]:
+            some = _length(given) if given["length"] is not None else _said("samples_of_a_worker")
+            return self._wrong(name, "no_batches", result, why=_said("dropped", size=given["batch_size"], some=some))
         why = "no_stream" if given["kind"] == "stream" else "len_is_0" if given["length"] == 0 else "no_keys"
         return self._wrong(name, "no_samples", result, why=_said(why))
 
@@ -215,7 +212,7 @@ class Judge:
         is_forked, starts = name == "workers_fork", self._imported["starts"]
         if result.is_done:
             if not facts["times"]:
-                return self._no_batches(name, result)
+                return self._nothing(name, result)
             if is_used and (pickled := facts.get("pickled_bytes", 0)) >= _PICKLED_BYTES:
                 size = format_bytes(pickled)
                 return self._wrong(name, "copied_dataset", result, outcome=Outcome.WARN, size=size, part="dataset")

@@ -113,9 +113,7 @@ class Ward:
         """What the data set holds open, and the module that it comes from."""
         module = sys.modules.get(type(self.dataset).__module__)
         names = {name: value for name, value in vars(module).items() if not name.startswith("__")} if module else {}
-        own = inspecting.find_handles(self.dataset, "dataset")
-        fds = {one.fd for one in own}
-        return [*own, *(one for one in inspecting.find_handles(names, "module") if one.fd not in fds)]
+        return inspecting.find_handles(dataset=self.dataset, module=names)
 
     def positions(self) -> dict[int, tuple[str, int]]:
         """Files that were opened for reading since the target was loaded: where each stands."""
@@ -308,7 +306,7 @@ def _shown(key: Any) -> Any:
 
 
 def _loader(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
-    """Batches in this process: a few, and one of the samples that differ most."""
+    """Batches in this process: a few, and one of samples that differ in shape."""
     size = ward.batch_size or 1
     keys = order["good"] or (ward.keys(1.0)[:size] if ward.is_indexed else [])
     batches = ward.batches(keys, order["num_batches"])
@@ -358,7 +356,7 @@ class Collation:
             told = {"worker": worker.id, "digests": [digest_of_all(one) for one in several]}
             if Collation.is_first:
                 Collation.is_first = False
-                told["handles"] = [asdict(one) for one in inspecting.find_handles(worker.dataset, "dataset")]
+                told["handles"] = [asdict(one) for one in inspecting.find_handles(dataset=worker.dataset)]
         began, batch = time.perf_counter(), None
         try:
             batch = self._collate(samples)
@@ -406,13 +404,13 @@ class WorkerStart:
 
 def _workers(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
     """Batches from several workers; then what these did to files that were open before they were made."""
-    method, before, handles = order["method"], ward.positions(), ward.handles()
+    method, before = order["method"], ward.positions()
     if method == "fork":
         facts["copied"] = inspecting.copied_by_fork(ward.dataset, "dataset")
     options, most = ward.worker_options(order), order["num_batches" if ward.is_indexed else "most_batches"]
     batches = ward.batches(order["good"], order["num_batches"])
     by_worker: dict[int, list[int]] = {}
-    facts |= {"handles": [asdict(one) for one in handles], "kept": [], "times": []}
+    facts |= {"handles": [asdict(one) for one in ward.handles()], "kept": [], "times": []}
     try:
         for told in _taken(ward, facts, batches, most, **options):
             by_worker.setdefault(told["worker"], []).extend(told["digests"])
