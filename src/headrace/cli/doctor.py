@@ -48,13 +48,6 @@ exit codes: 0 nothing wrong, 1 findings, 2 could not run, 130 interrupted (leave
 _MACHINE = Text("machine", "机器")
 _LOOKING = Text("looking at the machine", "正在检查机器")
 _STYLES = {"pass": "green", "note": "bold", "warn": "bold yellow", "fail": "bold red", "skip": "dim"}
-_WORDS = {
-    "pass": Text("PASS", "通过"),
-    "note": Text("NOTE", "提示"),
-    "warn": Text("WARN", "注意"),
-    "fail": Text("FAIL", "失败"),
-    "skip": Text("SKIP", "跳过"),
-}
 _HELPS = Text("what helps", "怎么办")
 _NEXT = Text("Next: {what}", "下一步：{what}")
 _NOTHING = Text("Nothing wrong was found.", "没有发现问题。")
@@ -119,7 +112,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             target = list(Judge(args.target, results).checks())
     checks = [*machine, *target]
     found = (check for check in checks if check.finding is not None)
-    wrong = sorted(found, key=lambda check: check.outcome.value)  # "fail" before "warn"
+    wrong = sorted(found, key=lambda check: check.outcome)  # "fail" before "warn"
     if args.json:
         terminal.json(_document_of(checks))
         return EXIT_FINDINGS if wrong else EXIT_OK
@@ -148,8 +141,8 @@ def _table(checks: Sequence[Check], title: Text | str) -> Iterator[Part]:
 
 
 def _row(check: Check) -> tuple[Line | Text | str, ...]:
-    outcome, took = check.outcome.value, format_seconds(check.seconds) if check.seconds is not None else ""
-    return line(_WORDS[outcome], _STYLES[outcome]), check.title, took, printable(say(check.says))
+    took = format_seconds(check.seconds) if check.seconds is not None else ""
+    return line(check.outcome.label, _STYLES[check.outcome]), check.title, took, printable(say(check.says))
 
 
 def _findings(wrong: Sequence[Check]) -> Iterator[Part]:
@@ -157,7 +150,7 @@ def _findings(wrong: Sequence[Check]) -> Iterator[Part]:
         finding = check.finding
         assert finding is not None
         title = printable(say(finding.title or check.says))
-        yield from ("", line(f"{number}. {title}", _STYLES[check.outcome.value]))
+        yield from ("", line(f"{number}. {title}", _STYLES[check.outcome]))
         for text in finding.evidence:
             yield from (f"   - {each}" for each in printable(say(text)).splitlines() if each != title)
         yield from (f"   {say(_HELPS)}: {say(text)}" for text in finding.fix)

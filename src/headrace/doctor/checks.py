@@ -3,21 +3,20 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from importlib.resources import files
 from typing import Any
 
-from headrace.model import Cause, Confidence, Finding, Severity, Text
+from headrace.model import Cause, Confidence, Finding, Said, Severity, Text
 
 
-class Outcome(Enum):
+class Outcome(Said):
     """How a look went."""
 
-    PASS = "pass"
-    NOTE = "note"  # so it is at the moment, and nobody's fault: others use the machine
-    WARN = "warn"  # it works, and will cost time or safety
-    FAIL = "fail"
-    SKIP = "skip"  # what it needs failed before, or is not here
+    PASS = "pass", Text("PASS", "通过")
+    NOTE = "note", Text("NOTE", "提示")  # so it is at the moment, and nobody's fault: others use the machine
+    WARN = "warn", Text("WARN", "注意")  # it works, and will cost time or safety
+    FAIL = "fail", Text("FAIL", "失败")
+    SKIP = "skip", Text("SKIP", "跳过")  # what it needs failed before, or is not here
 
 
 @dataclass(frozen=True, kw_only=True)
