@@ -18,8 +18,9 @@ from collections.abc import Iterator, Mapping
 from typing import IO, Any, Self
 
 from headrace.errors import CannotLoadTarget, HeadraceError
-from headrace.signals.system import read_all_stats
+from headrace.signals.system import read_all_stats, read_text
 
+_CLEAN_UP_S = 6.0  # for multiprocessing's own tracker of what is to be removed
 _START_S = 180.0  # to import torch and the user's module, on a slow network disk
 _PR_SET_PDEATHSIG = 1
 
@@ -65,12 +66,18 @@ class TargetProcess:
         if self._is_closed:
             return
         self._is_closed = True
-        for _ in range(3):  # several looks, for one of them may just be forking
+        deadline = time.monotonic() + _CLEAN_UP_S
+        try:
+            while (left := self.processes()) and time.monotonic() < deadline:
+                # the tracker of multiprocessing removes named semaphores once all others are gone
+                self.end([pid for pid in left if "resource_tracker" not in read_text(f"/proc/{pid}/cmdline")])
+                time.sleep(0.01)
+        finally:
             self.end(self.processes())
-        self.finish()
-        self.child.wait()
-        os.close(self._read)
-        self._errors.close()
+            self.finish()
+            self.child.wait()
+            os.close(self._read)
+            self._errors.close()
 
     def tell(self, order: Any) -> None:
         assert self.child.stdin is not None

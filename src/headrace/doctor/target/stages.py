@@ -22,7 +22,6 @@ _LOOK_EVERY_S = 0.1
 _SUSPICIOUS_S = 6.0  # of silence, after which is looked whether it can ever go on
 _LOST_S = 3.0  # of silence after a worker could not send its batch
 _BUSY_S, _BUSY_SHARE, _BUSY_PATIENCE = 5.0, 0.2, 2
-_CLEAN_UP_S = 6.0  # for multiprocessing's own tracker of what is to be removed
 _SAMPLES_S = 4.0
 INIT_FN = "worker_init_fn"  # what a worker notes that it has in hand, as long as it has no sample
 _FEWEST_WORKERS, _MOST_WORKERS = 2, 4
@@ -97,15 +96,10 @@ class Clinic:
         patient, self._patient = self._patient, None
         if patient is None:
             return
-        deadline = time.monotonic() + _CLEAN_UP_S
+        self._pids.update(patient.processes())
         try:
-            while (left := patient.processes()) and time.monotonic() < deadline:
-                self._pids.update(left)
-                # the tracker of multiprocessing removes named semaphores once all others are gone
-                patient.end([pid for pid in left if "resource_tracker" not in read_text(f"/proc/{pid}/cmdline")])
-                time.sleep(0.01)
-        finally:
             patient.close()
+        finally:
             for path in (one for pid in self._pids for one in glob.glob(f"/dev/shm/torch_{pid}_*")):
                 with contextlib.suppress(OSError):
                     os.unlink(path)
