@@ -47,10 +47,8 @@ def _clamped(script: Script) -> Iterator[Spot]:
         if _is_bounded(script, call) and not _is_bounded(script, script.parents[call]):
             yield from _clamp(script, call, script.settings_in(call))
     for branch in script.each(ast.If):
-        match branch:
-            case ast.If(
-                test=ast.Compare(ops=[ast.Gt()], left=left, comparators=[limit]), body=[ast.Assign() as store, *_]
-            ):
+        match branch.test, branch.body[0]:
+            case ast.Compare(ops=[ast.Gt()], left=left, comparators=[limit]), ast.Assign() as store:
                 is_same = script.setting_read(left) == script.setting_read(store.targets[0])
                 if is_same and script.constants(limit) and script.constants(limit) == script.constants(store.value):
                     yield from _clamp(script, store, {script.setting_read(left): left})
