@@ -308,42 +308,37 @@ class StepLine(NamedTuple):
 class LinePlan:
     """Where in lines of one shape the numbers stand that tell of a step."""
 
-    position: tuple[int, int | None] | None  # which numbers are the step, and of how many
-    epoch: int | None
-    is_training: bool
-    times: tuple[Place | None, ...]  # step time, wait, and their means so far
-    spare: tuple[Place, ...]  # what else may tell the step time: rates, a time without a name
-    samples: int | None  # samples a second
+    # by the field of `StepLine`, a `rate` of steps, a `bare` time without a name, or `samples` a second
+    places: dict[str, Place]
     elapsed: tuple[Place, ...]  # the time since the start: seconds, or hours, minutes and seconds
-    scale: float  # what a step number is rounded to: 1, or thousands
+    is_training: bool
     unit_known: bool  # else times may be milliseconds
 
     @property
     def has_times(self) -> bool:
         """Whether it tells a step time or a wait."""
-        return any(self.times) or bool(self.spare)
+        return not self.places.keys().isdisjoint(("took_s", "wait_s", "rate", "bare"))
 
     def read(self, numbers: Sequence[str], *, at_s: float = NAN, batch_size: int = 0) -> StepLine:
         """Return what a line's numbers tell; samples a second tell it with a batch size only."""
         if self.elapsed and isnan(at_s):
             at_s = sum(_seconds_at(numbers, place) for place in self.elapsed)
-        took, wait, *means = (NAN if place is None else _seconds_at(numbers, place) for place in self.times)
-        took = took or NAN  # 0.00: not measured yet
-        for place in self.spare:
-            spare = _seconds_at(numbers, place) or NAN
+        told = {name: _seconds_at(numbers, place) for name, place in self.places.items()}
+        took = told.get("took_s") or NAN  # 0.00: not measured yet
+        for name in ("rate", "bare"):
+            spare = told.get(name) or NAN
             # beside a rate of steps a time that is many times as long is that of all steps since the line before
-            took = spare if isnan(took) or (place[1] < 0 and took > 5 * spare) else took
-        if isnan(took) and self.samples is not None and batch_size and (rate := _float(numbers[self.samples])) > 0:
-            took = batch_size / rate
-        step, of = self.position or (None, None)
+            took = spare if isnan(took) or (name == "rate" and took > 5 * spare) else took
+        if isnan(took) and batch_size:
+            took = batch_size * told.get("samples", NAN)
         return StepLine(
-            -1 if step is None else int(_float(numbers[step]) * self.scale),
-            0 if of is None else int(_float(numbers[of])),
-            NAN if self.epoch is None else _float(numbers[self.epoch]),
+            int(told.get("step", -1)),
+            int(told.get("of", 0)),
+            told.get("epoch", NAN),
             took,
-            wait,
-            means[0],
-            means[1],
+            told.get("wait_s", NAN),
+            told.get("took_mean_s", NAN),
+            told.get("wait_mean_s", NAN),
             at_s,
         )
 
@@ -376,30 +371,33 @@ def read_plan(line: str) -> LinePlan:
             times[kind] = field
     if (both := times.get("both")) is not None:  # time (data): 0.45 (0.012)
         times |= {"took": both._replace(mean=None), "wait": both._replace(at=both.mean or 0, mean=None)}
-    told = [times.get("took"), times.get("wait")]
-    shared = next((one.unit_s for one in told if one and one.unit_s), None)  # one has a unit, so the others share it
-    places = [None if one is None else (one.at, one.unit_s or shared or 1.0) for one in told]
-    means = [
-        (one.mean, place[1]) if one and place and one.mean is not None else None
-        for one, place in zip(told, places, strict=True)
-    ]
-    spare = [times[kind] for kind in ("rate", "bare") if kind in times]
+    told = {name: times[name] for name in ("took", "wait") if name in times}
+    shared = next((one.unit_s for one in told.values() if one.unit_s), None)  # one has a unit, so the others share it
+    places = {name: (times[name].at, times[name].unit_s or 1.0) for name in ("rate", "bare") if name in times}
+    for name, one in told.items():
+        unit_s = one.unit_s or shared or 1.0
+        places[f"{name}_s"] = one.at, unit_s
+        if one.mean is not None:
+            places[f"{name}_mean_s"] = one.mean, unit_s
+    if "samples" in times:
+        places["samples"] = times["samples"].at, -1.0
     step, epoch = _position(line, fields)
+    if epoch is not None:
+        places["epoch"] = epoch, 1.0
+    if step is not None:
+        rounded = _THOUSANDS.match(line, step.tail.start())
+        places["step"] = step.at, 1.0 if rounded is None else 1e3 if rounded[1] else 1e6
+        if step.of is not None:
+            places["of"] = step.of, 1.0
     elapsed = times.get("elapsed")
-    rounded = _THOUSANDS.match(line, step.tail.start()) if step else None
     units = [elapsed.unit_s or 1.0] if elapsed else []
     if elapsed and (hours := _HOURS.match(line, elapsed.start)):
         units = [3600.0, 60.0, 1.0, 1e-3][: len(_NUMBER.findall(hours[0]))]
     return LinePlan(
-        position=(step.at, step.of) if step else None,
-        epoch=epoch,
-        is_training=step is None or not NOT_TRAIN.search(line[: step.start + 24]),
-        times=(*places, *means),
-        spare=tuple((one.at, one.unit_s or 1.0) for one in spare),
-        samples=times["samples"].at if "samples" in times else None,
+        places=places,
         elapsed=tuple(enumerate(units, start=elapsed.at)) if elapsed else (),
-        scale=1.0 if rounded is None else 1e3 if rounded[1] else 1e6,
-        unit_known=shared is not None or not any(told),
+        is_training=step is None or not NOT_TRAIN.search(line[: step.start + 24]),
+        unit_known=shared is not None or not told,
     )
 
 

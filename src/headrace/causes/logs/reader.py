@@ -229,7 +229,7 @@ class LogReader:
         elif (plan := self._plans[shape]) is None:
             if shape in self.content.unread:
                 self.content.unread[shape][0] += 1
-        elif plan.position is None:
+        elif "step" not in plan.places:
             self._fold(plan, numbers, line)
         else:
             self._add_step(plan, numbers, line, self._stamps.read(line))
@@ -257,10 +257,10 @@ class LogReader:
         if is_step or may_fold:
             numbers, plan = split_numbers(line)[1], read_plan(line)
             told = plan.read(numbers, at_s=at_s)
-            if may_fold and plan.position is None and plan.epoch is None:
+            if may_fold and plan.places.keys().isdisjoint(("step", "epoch")):
                 self._fold(plan, numbers, line)
                 return plan
-            if is_step and plan.position is None:
+            if is_step and "step" not in plan.places:
                 how = self._read_epoch(plan, told, line, marker)
             elif is_step and not plan.is_training:
                 how = self._read_test(plan, told, line, marker)
@@ -324,7 +324,7 @@ class LogReader:
             plan = self._plans.get(shape) or read_plan(bar.behind)
             if len(self._plans) < _MOST_SHAPES:
                 self._plans[shape] = plan
-            if any(plan.times):
+            if plan.has_times:
                 store.unit_known &= plan.unit_known
                 beside = plan.read(numbers)
                 told = told._replace(**{name: getattr(beside, name) for name in _TIMES})
@@ -351,20 +351,20 @@ class LogReader:
         own = settings.get("batch_size", 0) if settings.get("devices", 1) == 1 else 0  # else it may be each device's
         batch_size = settings.get("all_batch", own)
         told = plan.read(numbers, at_s=at_s, batch_size=batch_size)
-        if plan.scale > 1 and (store := self._last_store) is not None:  # step:12K: as far on as the lines before
+        if (scale := plan.places["step"][1]) > 1 and (store := self._last_store) is not None:  # step:12K: as far on as the lines before
             due = store.last_step + store.gap
-            told = told._replace(step=due if store.gap > 0 and abs(due - told.step) <= plan.scale / 2 else told.step)
+            told = told._replace(step=due if store.gap > 0 and abs(due - told.step) <= scale / 2 else told.step)
         self._add(told, plan.unit_known, line)
 
     def _read_test(self, plan: LinePlan, told: StepLine, line: str, marker: Marker | None) -> str | None:
         """Read a step of an evaluation: it marks one, and a log of nothing else has steps, too."""
         took_s = NAN
-        if plan.times[0] is not None:
+        if "took_s" in plan.places:
             self._add(told._replace(epoch=NAN), plan.unit_known, line, kind="test")
             took_s = (told.took_s if isnan(told.took_mean_s) else told.took_mean_s) * (told.step + 1)
         if marker is not None and not isnan(took_s) and self.content.markers[-1] is marker:
             self.content.markers[-1] = replace(marker, took_s=took_s)
-        elif marker is None and (any(plan.times) or told.of or not isnan(told.at_s)):
+        elif marker is None and (plan.has_times or told.of or not isnan(told.at_s)):
             self._mark(Marker(Doing.EVALUATION, self._line, told.at_s, took_s=took_s))
             return _WITH_CARE
         return None
