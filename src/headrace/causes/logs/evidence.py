@@ -47,9 +47,15 @@ class Spans:
     usual: float
     count: Floats  # steps done since the epoch began
     runs: Floats  # counts the stretches in which the counter goes on
+    segment: Floats  # counts the epochs; a bar runs on through its own
+
+    @property
+    def inside(self) -> Flags:
+        """Which records go on from the one before."""
+        return ~self.is_first & ~self.is_hole
 
 
-def find_spans(columns: dict[str, Floats], *, is_bar: bool) -> Spans:
+def find_spans(columns: dict[str, Floats], *, is_bar: bool, per_epoch: int) -> Spans:
     """Return what each record covers, where epochs and runs begin, and where lines are missing."""
     step, epoch = columns["step"], np.nan_to_num(columns["epoch"], nan=-1.0)
     went_back = np.diff(step, prepend=-1.0) <= 0
@@ -79,7 +85,11 @@ def find_spans(columns: dict[str, Floats], *, is_bar: bool) -> Spans:
     runs = np.cumsum(is_first).astype(float)
     if is_first.mean() > 0.7:  # a line an epoch: each is like the others
         is_first = np.arange(len(step)) == 0
-    return Spans(span, head, is_first, is_hole, usual, count, runs)
+    segment = runs if (np.diff(runs) == 0).any() else np.cumsum(is_first).astype(float)
+    if per_epoch:
+        is_first = is_first | (np.diff((step - 1) // per_epoch, prepend=-1.0) > 0)
+        segment = np.cumsum(is_first).astype(float)
+    return Spans(span, head, is_first, is_hole, usual, count, runs, segment)
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,7 @@ class Told:
 
 def weigh(times: dict[str, Floats], spans: Spans, dt: Floats, resolution_s: float, *, is_averaged: bool) -> Told:
     """Return what the figures of a log stand for; `dt` is the time since the record before, NaN without time stamps."""
-    inside = ~spans.is_first & ~spans.is_hole
+    inside = spans.inside
     took_s, wait_s, took_mean_s = times["took"], times["wait"], times["took_mean"]
     if (np.abs(wait_s - took_s) < 1e-6).mean() > 0.8:  # timers that are read behind the step: they tell nothing
         took_s = wait_s = np.full(len(wait_s), np.nan)
@@ -167,8 +177,7 @@ def _from_means(means: Floats, spans: Spans, single: Floats) -> Floats | None:
     """Return what a step took in each stretch, from the means so far that the log prints; None where they are none."""
     if np.isnan(means).mean() > 0.05:
         return None
-    begins = spans.is_first | spans.is_hole
-    alone = begins & (spans.count == 1)
+    alone = ~spans.inside & (spans.count == 1)
     if alone.any() and (np.abs(single - means)[alone] > 0.02 * means[alone] + 1e-3).mean() > 0.2:
         return None  # they go on from epoch to epoch
     per_step = _stretches(means, spans)
@@ -195,7 +204,7 @@ def _since_begin(took_s: Floats, spans: Spans, inside: Flags) -> Flags | None:
 def _stretches(means: Floats, spans: Spans, digit: float = 0.0, single: Floats | None = None) -> Floats:
     """Return what a step took in each stretch, from means since the epoch began, with `single` steps as a guess."""
     done = np.nan_to_num(means) * spans.count
-    begins = spans.is_first | spans.is_hole
+    begins = ~spans.inside
     if single is not None:  # a mean is known to half a digit: within that, steps take what the printed one took
         now, guess = 0.0, (np.nan_to_num(single) * spans.head).tolist()
         for index, (at, off) in enumerate(zip(done.tolist(), (0.5 * digit * spans.count).tolist(), strict=True)):

@@ -68,8 +68,9 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 _IN = re.compile(rf" in (?P<unit>{_TIMES})\s*$")
-_RATE_NAME = re.compile(rf"(?:.*[_ /])?(?:{_STEPS}(?:/|_per_){_A_SECOND}|ups)$")
-_SAMPLES_NAME = re.compile(rf"(?:.*[_ /])?{_SAMPLES}(?:/|_per_){_A_SECOND}$")
+_A_SECOND_NAME = re.compile(
+    rf"(?:.*[_ /])?(?:(?P<rate>{_STEPS}(?:/|_per_){_A_SECOND}|ups)|(?P<samples>{_SAMPLES}(?:/|_per_){_A_SECOND}))$"
+)
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 NOT_TRAIN = re.compile(
     r"\b(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w+)?|test(?:ing)?|predict\w*|infer\w*|sanity)\b|(?-i:\bCV\b)"
@@ -225,10 +226,8 @@ def _kind(name: str) -> tuple[str, float | None]:
     last = tokens[-1].lower() if tokens else ""
     if not any(map(str.isalpha, last)):
         return "", None
-    if _RATE_NAME.match(last):
-        return "rate", -1.0
-    if _SAMPLES_NAME.match(last):
-        return "samples", None
+    if a_second := _A_SECOND_NAME.match(last):
+        return a_second.lastgroup or "", -1.0
     words: list[str] = []
     for token in reversed(tokens):
         some = [word.lower() for word in _WORDS.findall(token)]
@@ -278,7 +277,7 @@ def _fields(line: str) -> list[Field]:
             kind = "wait"  # ESPnet's: the time of its iterator
         if unit := tail["per"] or tail["unit"] or name["unit"]:
             unit_s = _UNIT_S[unit.partition("/")[0].strip().lower()] / int(tail["many"] or 1)
-        elif tail["rate"]:
+        elif tail["rate"] or tail["samples"]:
             unit_s = -1.0
         of, mean = (places.get(tail.start(group)) if tail[group] else None for group in ("of", "mean"))
         is_whole = match[0].replace(",", "").isdigit() and tail["no"] is None and tail["unit"] is None
@@ -373,14 +372,12 @@ def read_plan(line: str) -> LinePlan:
         times |= {"took": both._replace(mean=None), "wait": both._replace(at=both.mean or 0, mean=None)}
     told = {name: times[name] for name in ("took", "wait") if name in times}
     shared = next((one.unit_s for one in told.values() if one.unit_s), None)  # one has a unit, so the others share it
-    places = {name: (times[name].at, times[name].unit_s or 1.0) for name in ("rate", "bare") if name in times}
+    places = {name: (one.at, one.unit_s or 1.0) for name, one in times.items() if name in ("rate", "bare", "samples")}
     for name, one in told.items():
         unit_s = one.unit_s or shared or 1.0
         places[f"{name}_s"] = one.at, unit_s
         if one.mean is not None:
             places[f"{name}_mean_s"] = one.mean, unit_s
-    if "samples" in times:
-        places["samples"] = times["samples"].at, -1.0
     step, epoch = _position(line, fields)
     if epoch is not None:
         places["epoch"] = epoch, 1.0
@@ -427,32 +424,28 @@ def _position(line: str, fields: Sequence[Field]) -> tuple[Field | None, int | N
     """Return the number that counts steps, and which one is the epoch."""
     found: list[tuple[int, Field]] = []
     epoch: int | None = None
-    for number, field in enumerate(fields):
-        before = fields[number - 1] if number else None
-        opened, is_step = field.name["open"] == "[", field.kind == "step"
-        if not field.is_whole or (field.kind == "refused" and not opened):
+    for before, field in zip([None, *fields], fields, strict=False):
+        is_opened, counts = field.name["open"] == "[", field.tail["counts"]
+        if not field.is_whole or (field.kind == "refused" and not is_opened):
             continue
-        if field.kind == "epoch" or field.tail["counts"] == "epoch":
+        if field.kind == "epoch" or counts == "epoch":
             epoch = field.at if epoch is None else epoch
             continue
-        is_beside = before is not None and before.is_whole and _BESIDE.match(field.gap) is not None
-        if before is not None and is_beside and field.of is not None and before.kind in ("", "other", "step"):
-            epoch = before.at if epoch is None else epoch
-            found = [one for one in found if one[1] is not before]
-        is_next = before is not None and before.at == epoch and before.of in (None, field.at - 1)
-        is_paired = before is not None and before.name["open"] == "["
-        is_paired &= _IN_A_PAIR.match(line, field.start - len(field.gap)) is not None
+        is_next = is_paired = False
+        if before is not None:
+            is_beside = before.is_whole and before.kind in ("", "other", "step") and _BESIDE.match(field.gap)
+            if is_beside and field.of is not None:
+                epoch = before.at if epoch is None else epoch
+                found = [one for one in found if one[1] is not before]
+            is_next = before.at == epoch and before.of in (None, field.at - 1)
+            is_paired = before.name["open"] == "[" and bool(_IN_A_PAIR.match(line, field.start - len(field.gap)))
+            epoch = before.at if is_paired else epoch
         if field.of is not None:
-            is_counted = is_step or opened or field.tail["counts"] is not None
-            if is_paired:
-                epoch = fields[number - 1].at
-            if is_counted or is_paired or (field.kind == "" and (is_next or "|" in field.gap)):
+            is_cell = field.kind == "" and (is_next or "|" in field.gap)
+            if field.kind == "step" or is_opened or counts or is_paired or is_cell:
                 found.append((3 if is_next else 2, field))
-        elif (is_step and not field.unit_s) or (field.tail["counts"] and field.gap.rstrip().endswith(("#", "-"))):
+        elif is_paired or (field.kind == "step" and not field.unit_s) or (counts and field.gap.rstrip()[-1:] in "#-"):
             found.append((1, field))  # 第 12 步, 1epoch:train:1-100batch
-        elif is_paired:
-            epoch = fields[number - 1].at
-            found.append((1, field))
     for first, then in pairwise(fields if not found else ()):
         # a step and its loss: train 050 2.13e+00, [Mar 29, 22:22:25] 2 6.748, 3000 2.5 48.2 seconds for 100 batches
         is_row = first.is_whole and then.gap in (" ", ", ") and not then.is_whole

@@ -241,7 +241,13 @@ class LogReader:
         before = (self._stamps.read(one) for one in (reversed(self._recent) if marker else ()))
         since_s = next((seconds for seconds in before if not isnan(seconds)), NAN)
         at_s = self._stamps.read(line)
-        if self._read_watcher(line, at_s):
+        if (watched := read_watcher(line)) is not None:
+            if isinstance(watched, StepLine):
+                self.content.last_step_line = self._number
+                store = self._store("slow", resolution_s=self._stamps.resolution_s)
+                store.add(self._line, watched._replace(at_s=at_s))
+            elif len(self.content.recent) < _MOST_MARKERS:
+                self.content.recent.append(watched)
             return _WITH_CARE
         if (row := _PROFILED.search(line)) is not None:
             self._read_profile(row[1], int(row[2]), float(row[3]))
@@ -298,17 +304,18 @@ class LogReader:
         self._last_store.fill_last(told._replace(**{name: getattr(told, name) * unit_s for name in _TIMES}))
 
     def _read_bar(self, bar: Bar) -> None:
-        told = bar.told
-        is_left = isnan(told.elapsed_s)  # Keras tells what is left, by the mean so far
-        if bar.kind != "other" and (is_left or bar.is_whole):  # it may count samples: then they come in whole batches
+        told, is_left = bar.told, isnan(bar.told.elapsed_s)  # Keras tells what is left, by the mean so far
+        if bar.kind == "other":
+            return
+        if is_left or bar.is_whole:  # it may count samples: then they come in whole batches
             self._batch = gcd(self._batch, 0 if bar.is_whole or told.step == told.of else told.step)
             many = max(1, self._batch)
             told = told._replace(step=-(-told.step // many), of=-(-told.of // many), rate_s=told.rate_s * many)
-        if bar.kind == "evaluate" and not is_left:
-            self._mark(Marker(Doing.EVALUATION, self._line, took_s=told.elapsed_s))
-        if is_left and bar.kind != "other":
+        if is_left:
             self._add(StepLine(told.step, told.of, took_s=told.rate_s), True)
-        elif bar.kind == "train":
+        elif bar.kind == "evaluate":
+            self._mark(Marker(Doing.EVALUATION, self._line, took_s=told.elapsed_s))
+        else:
             self._add_redraw(bar, told)
 
     def _add_redraw(self, bar: Bar, told: StepLine) -> None:
@@ -328,32 +335,22 @@ class LogReader:
                 store.unit_known &= plan.unit_known
                 beside = plan.read(numbers)
                 told = told._replace(**{name: getattr(beside, name) for name in _TIMES})
-        if self._last_bar is not None and self._last_bar is not store and is_drawn_again:
-            if not isnan(told.took_s):  # a bar of epochs that shows the times of the steps of another one
-                self._last_bar.unit_known &= store.unit_known
-                self._last_bar.fill_last(told)
-            return
-        self._last_bar = store
-        store.add(self._line, told._replace(at_s=self._stamps.read(bar.stamp) if bar.stamp else NAN))
-
-    def _read_watcher(self, line: str, at_s: float) -> bool:
-        told = read_watcher(line)
-        if isinstance(told, Recent):
-            if len(self.content.recent) < _MOST_MARKERS:
-                self.content.recent.append(told)
-        elif told is not None:
-            self.content.last_step_line = self._number
-            self._store("slow", resolution_s=self._stamps.resolution_s).add(self._line, told._replace(at_s=at_s))
-        return told is not None
+        if self._last_bar in (None, store) or not is_drawn_again:
+            self._last_bar = store
+            store.add(self._line, told._replace(at_s=self._stamps.read(bar.stamp) if bar.stamp else NAN))
+        elif not isnan(told.took_s):  # a bar of epochs that shows the times of the steps of another one
+            self._last_bar.unit_known &= store.unit_known
+            self._last_bar.fill_last(told)
 
     def _add_step(self, plan: LinePlan, numbers: list[str], line: str, at_s: float) -> None:
         settings = self.content.settings
         own = settings.get("batch_size", 0) if settings.get("devices", 1) == 1 else 0  # else it may be each device's
         batch_size = settings.get("all_batch", own)
         told = plan.read(numbers, at_s=at_s, batch_size=batch_size)
-        if (scale := plan.places["step"][1]) > 1 and (store := self._last_store) is not None:  # step:12K: as far on as the lines before
+        store, rounded = self._last_store, plan.places["step"][1] / 2
+        if rounded > 1 and store is not None:  # step:12K: as far on as the lines before
             due = store.last_step + store.gap
-            told = told._replace(step=due if store.gap > 0 and abs(due - told.step) <= scale / 2 else told.step)
+            told = told._replace(step=due if store.gap > 0 and abs(due - told.step) <= rounded else told.step)
         self._add(told, plan.unit_known, line)
 
     def _read_test(self, plan: LinePlan, told: StepLine, line: str, marker: Marker | None) -> str | None:

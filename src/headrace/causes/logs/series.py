@@ -63,56 +63,43 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
 
     `per_epoch` is for a counter that runs through all epochs: an epoch begins behind each such number of steps.
     """
-    if not len(store):
-        return None
     columns = {name: np.asarray(store.column(name)) for name in COLUMNS}
     columns, num_streams = _longest_stream(columns, is_bar=store.is_bar)
     columns = _joined(columns, is_bar=store.is_bar, of=store.of)
-    if not len(columns["step"]):
+    step, at_s, resolution_s = columns["step"], columns["at_s"], store.resolution_s
+    if not len(step):
         return None
-    spans = find_spans(columns, is_bar=store.is_bar)
-    step, is_first, is_hole, span = columns["step"], spans.is_first, spans.is_hole, spans.span
-    runs = spans.runs  # a bar runs on through its epochs
-    segment = runs if (np.diff(runs) == 0).any() else np.cumsum(is_first).astype(float)
-    if per_epoch:
-        epoch_of = (step - 1) // per_epoch
-        is_first = is_first | (np.diff(epoch_of, prepend=epoch_of[0]) > 0)
-        segment = np.cumsum(is_first).astype(float)
-    resolution_s = store.resolution_s
-    at_s = columns["at_s"]
-    if store.is_bar:
-        if np.isnan(at_s).any():
-            at_s, resolution_s = _bar_clock(columns, runs, resolution_s)
-        if (np.diff(runs) > 0).all():  # of each bar only the end
-            columns["took_s"] = columns["elapsed_s"] / np.maximum(step, 1)
-    if _is_cumulative(columns["took_s"], at_s, is_first | is_hole):  # the time since the start: a clock
+    spans = find_spans(columns, is_bar=store.is_bar, per_epoch=per_epoch)
+    runs, inside = spans.runs, spans.inside
+    if store.is_bar and np.isnan(at_s).any():
+        at_s, resolution_s = _bar_clock(columns, runs, resolution_s)
+    if store.is_bar and (np.diff(runs) > 0).all():  # of each bar only the end
+        columns["took_s"] = columns["elapsed_s"] / np.maximum(step, 1)
+    if _is_cumulative(columns["took_s"], at_s, ~inside):  # the time since the start: a clock
         at_s = at_s if not np.isnan(at_s).any() else columns["took_s"]
         resolution_s, columns["took_s"] = min(resolution_s, 0.01), np.full(len(step), np.nan)
-    inside, dt = ~is_first & ~is_hole, np.diff(at_s, prepend=np.nan)
+    dt = np.diff(at_s, prepend=np.nan)
     is_open = not (store.unit_known or store.is_epochs)
-    unit_s = 1e-3 if is_open and _is_ms(columns["took_s"], dt, span, inside) else 1.0
+    unit_s = 1e-3 if is_open and _is_ms(columns["took_s"], dt, spans.span, inside) else 1.0
     times = {name: columns[f"{name}_s"] * unit_s for name in ("took", "wait", "took_mean", "wait_mean")}
-    told = weigh(times, replace(spans, is_first=is_first), dt, resolution_s, is_averaged=store.is_averaged)
-    took_s, wait_s, span = told.took_s, told.wait_s, told.span
-    own, waits_s = _over(took_s, span, spans.head, inside), _over(wait_s, span, spans.head, inside)
-    wall_s = _wall(own, dt, span, inside, is_hole, resolution_s)
+    told = weigh(times, spans, dt, resolution_s, is_averaged=store.is_averaged)
+    own, wait_s = _over(told.took_s, told.span, spans.head, inside), told.wait_s
+    wall_s = _wall(own, dt, told.span, inside, spans.is_hole, resolution_s)
     if wall_s is None:
         return None
-    if told.known is Known.SAMPLE and inside.any():
-        shared_s, head = np.minimum(wall_s, 1.5 * own) * told.share, np.minimum(spans.head, span)
-        untold_s = float(np.median((shared_s / span)[inside])) * (span - head)  # at the end of an epoch
-        waits_s = np.where(inside, shared_s, wait_s * head + np.nan_to_num(untold_s))
+    if told.known is Known.SAMPLE:
+        wait_s = np.where(inside, np.minimum(wall_s, 1.5 * own) * told.share / told.span, wait_s)
     return Series(
         step=step,
-        span=span,
+        span=told.span,
         wall_s=wall_s,
-        wait_s=np.minimum(waits_s, wall_s),
+        wait_s=np.minimum(_over(wait_s, told.span, spans.head, inside), wall_s),
         line=columns["line"],
         at_s=at_s,
-        is_first=is_first,
-        is_hole=is_hole,
+        is_first=spans.is_first,
+        is_hole=spans.is_hole,
         is_new_bar=(np.diff(runs, prepend=0) != 0) if store.is_bar else np.zeros(len(step), dtype=bool),
-        segment=segment,
+        segment=spans.segment,
         per_epoch=per_epoch or store.of,
         has_time=_is_stamped(dt),
         known=told.known,
@@ -341,7 +328,10 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
         if shape == "slow":
             streams.slow_only = max(parts, key=len)
             continue
-        per_epoch = _steps_an_epoch(streams.settings, parts)
+        # a counter runs through all epochs where the log tells how many steps and epochs there are
+        epochs, steps = (streams.settings.get(name, 1) for name in ("num_epochs", "num_steps"))
+        is_through = epochs > 1 and steps % epochs == 0 and all(store.of == steps > epochs for store in parts)
+        per_epoch = steps // epochs if is_through else 0
         built = [series for store in parts if (series := build_series(store, per_epoch=per_epoch)) is not None]
         if built:
             streams.num_ranks = max(streams.num_ranks, len(built))
@@ -390,17 +380,8 @@ def _place(store: StepStore, index: int = 0) -> list[float]:
     return [float(np.nan_to_num(store.column(name)[index])) for name in ("at_s", "epoch", "step")]
 
 
-def _steps_an_epoch(settings: dict[str, int], stores: list[StepStore]) -> int:
-    """Return the steps of an epoch where a counter runs through all of them and the log tells how many there are."""
-    epochs, steps = settings.get("num_epochs", 1), settings.get("num_steps", 0)
-    if epochs > 1 and steps > epochs and steps % epochs == 0 and all(store.of == steps for store in stores):
-        return steps // epochs
-    return 0
-
-
 def _worth(series: Series) -> float:
-    is_single = series.median_span <= 1
-    return 2.0 * series.has_wait + 1.0 * is_single + 0.5 * series.has_time + float(np.log10(len(series)))
+    return 2 * series.has_wait + (series.median_span <= 1) + 0.5 * series.has_time + float(np.log10(len(series)))
 
 
 def _chained(stores: list[StepStore]) -> list[StepStore]:
