@@ -118,27 +118,21 @@ _RECENT = re.compile(
     re.IGNORECASE,
 )
 # Lines that say what the loop does besides training.
+_SAVES = r"(?:\b(?:sav(?:ed|e|ing)|writ(?:e|ing|ten)|dump(?:ed|ing)?)\b|保存|写入|存储)"
+_STATE = r"(?:checkpoint|ckpt|model|weights?|state|snapshot|optimizer|configuration|\.(?:pth?|safetensors|bin|tar)\b"
+_STATE += "|检查点|模型|权重|快照)"
 _MARKS = re.compile(
-    r"(?P<checkpoint>sav(?:ed|e|ing)\b.{0,60}?(?:checkpoint|ckpt|model|weights?|state|snapshot|optimizer)"
-    r"|sav(?:ed|e|ing)\b.{0,120}?\.(?:pth?|ckpt|safetensors|bin|tar)\b"
-    r"|(?:checkpoint|ckpt|model|weights?|configuration|snapshot)s?\b.{0,60}?\b"
-    r"(?:saved|sav(?:e|ing)|written|writing|dump(?:ed|ing))"
-    r"|(?:writ(?:e|ing|ten)|dump(?:ing|ed)?)\b.{0,40}?(?:checkpoint|ckpt|snapshot)|save_checkpoint"
-    r"|(?:保存|写入|存储)(?:了|至|到)?.{0,20}?(?:检查点|模型|权重|ckpt|checkpoint|快照)|(?:检查点|模型|权重"
-    r"|checkpoint).{0,20}?(?:已?保存|写入))"
+    rf"(?P<checkpoint>{_SAVES}.{{0,80}}?{_STATE}|{_STATE}s?\b.{{0,60}}?{_SAVES}|save_checkpoint)"
     r"|(?P<evaluation>\b(?:running|start(?:ing|ed)?|begin(?:ning)?|end(?:ing)? of|finished|performing)\b.{0,20}?\b"
     r"(?:validation|evaluation|eval|test(?:ing)?)\b"
     r"|\b(?:Iter|Epoch)\((?:val|test)\)|\beval(?:uation)?_(?:loss|runtime|acc\w*|samples_per_second)\b|['\"]eval_"
     r"|\btesting net\b|\beval_start\b|\bevaluat(?:ing|ed)\b|\bvalidating\b|\bvalidat(?:ion|e)\b|^\s*Test:\s*\["
-    r"|(?:\b|_)(?:val|valid|test)[_.][a-z]\w*\W{1,3}\d"
-    r"|(?:开始|正在|进行|运行|完成)?(?:验证|评估|评测)(?!集))"
-    r"|(?P<logging>\bupload(?:ing|ed)?\b|\bsync(?:ing|ed)\b.{0,30}?(?:wandb|run|metrics|logs?)|\bwandb:.{0,20}"
-    r"?(?:sync|upload|wait)"
-    r"|\b(?:writing|flushing|logging|log)\b.{0,20}?(?:images?|histograms?|tensorboard|summar(?:y|ies)|event "
-    r"files?|metrics|figures?|videos?)"
-    r"|(?:上传|写入|同步|记录)(?:.{0,10}?)(?:日志|指标|图像|图片|可视化|tensorboard))"
-    r"|(?P<restart>\bresum(?:ed?|ing)\b.{0,40}?(?:checkpoint|from|epoch|step|training)|\brestart(?:ed|ing)\b|从."
-    r"{0,20}恢复)",
+    r"|(?:\b|_)(?:val|valid|test)[_.][a-z]\w*\W{1,3}\d|(?:验证|评估|评测)(?!集))"
+    r"|(?P<logging>\bupload(?:ing|ed)?\b|\bsync(?:ing|ed)\b.{0,30}?(?:wandb|run|metrics|logs?)"
+    r"|\bwandb:.{0,20}?(?:sync|upload|wait)|\b(?:writing|flushing|logging|log)\b.{0,20}?"
+    r"(?:images?|histograms?|tensorboard|summar(?:y|ies)|event files?|metrics|figures?|videos?)"
+    r"|(?:上传|写入|同步|记录).{0,10}?(?:日志|指标|图像|图片|可视化|tensorboard))"
+    r"|(?P<restart>\bresum(?:ed?|ing)\b.{0,40}?(?:checkpoint|from|epoch|step|training)|\brestart(?:ed|ing)\b|从.{0,20}恢复)",
     re.IGNORECASE,
 )
 # Lines that speak of these things without doing them.
