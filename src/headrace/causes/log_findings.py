@@ -273,14 +273,13 @@ def _how_known(series: Series) -> Text:
 
 
 def _figures(analysis: Analysis, streams: LogStreams) -> dict[str, float]:
-    figures = {
+    waited = {} if analysis.wait_share is None else {"wait_share": analysis.wait_share}
+    return {
         "steps": analysis.num_steps,
         "step_mean_s": analysis.step_mean_s,
         "wall_s": analysis.wall_s,
         "step_typical_s": analysis.stalls.base_s,
         "lost_share": analysis.lost_share,
         "ranks": float(streams.num_ranks),
+        **waited,
     }
-    if analysis.wait_share is not None:
-        figures["wait_share"] = analysis.wait_share
-    return figures

@@ -23,10 +23,9 @@ _RATE, _ANY_RATE = r"(?P<rate>[\d.]+(?:it/s|s/it))", r"(?P<rate>[\d.]+\s*\S+?/\S
 _BARS = [
     re.compile(shape)
     for shape in (
-        # 65%|██████▍   | 2949/4570 [34:14<04:19,  6.25it/s, tb(ms)=160]
-        rf"{_N}/(?P<of>\d+(?:\.\d+)?[kMG]?|\?)\s*\[{_ELAPSED}<[^,\]]*(?:,\s*{_ANY_RATE}|(?=[,\]]|$))",
-        # 150it [00:09, 15.3it/s]
-        rf"(?<![\d.]){_N}(?P<of>)it \[{_ELAPSED},\s*{_ANY_RATE}",
+        # 65%|██████▍   | 2949/4570 [34:14<04:19,  6.25it/s, tb(ms)=160]; 150it [00:09, 15.3it/s]
+        rf"(?<![\d.]){_N}(?:/(?P<of>\d+(?:\.\d+)?[kMG]?|\?)\s*|it )\[{_ELAPSED}(?:<[^,\]]*)?"
+        rf"(?:,\s*{_ANY_RATE}|(?=[,\]]|$))",
         # 32: 27% ━━━╸──────── 41/150 13.2it/s 3.1s<8.3s
         rf"%\s*[━─╸╺]+\s*{_N}/(?P<of>\d+)\s+{_RATE}\s+(?P<elapsed>[\d.:]+)s?(?:<\S+)?",
         # Epoch 0/0  ━━━━━━━━ 150/150 0:00:09 • 0:00:00 15.68it/s
@@ -74,14 +73,12 @@ def read_bar(line: str) -> Bar | None:
     match = next((match for shape in _BARS if (match := shape.search(line))), None)
     if match is None:
         return None
-    title = line[: match.start()]
-    cut = title.find("%|")
-    if cut >= 0:
-        title = title[:cut].rstrip("0123456789 ")
+    title, drawn, _ = line[: match.start()].partition("%|")
+    title = title.rstrip("0123456789 ") if drawn else title
     elapsed = match["elapsed"]
     rate_text = (match["rate"] or "").strip()
     kind, epoch, is_stamped = _title(title)
-    step, of = (int(_amount(text)) if text not in ("", "?") else 0 for text in match.group("n", "of"))
+    step, of = (int(_amount(text)) if text not in (None, "?") else 0 for text in match.group("n", "of"))
     elapsed_s = clock_s(elapsed) if elapsed else NAN
     rate_s = _rate_s(rate_text) if elapsed else clock_s(match["left"]) / max(1, of - step)
     return Bar(
@@ -134,16 +131,13 @@ def bar_times(n: Floats, shown: Floats, rates: Floats, resolution_s: float) -> t
     >>> bar_times(steps, steps // 10, np.full(4, 0.1), 1.0)[0].round(3).tolist()
     [1.5, 2.5, 3.5, 4.5]
     """
-    best = shown, resolution_s
     if resolution_s < 1.0 or len(n) < 4 or np.isnan(rates[1:]).mean() > 0.1:
-        return best
-    least_s = _TOLERATED_MISFIT * max(float(shown[-1] - shown[0]), 1.0)
-    for seconds in (_undo_moving(n, rates), np.diff(np.nan_to_num(n * rates), prepend=0.0)):  # or the mean since then
-        at_s, misfit_s = _held_to(shown, seconds, resolution_s)
-        if misfit_s < least_s:
-            least_s = misfit_s
-            best = at_s, _WORKED_OUT_S
-    return best
+        return shown, resolution_s
+    moving, since_start = _undo_moving(n, rates), np.diff(np.nan_to_num(n * rates), prepend=0.0)
+    held = (_held_to(shown, seconds, resolution_s) for seconds in (moving, since_start))
+    at_s, misfit_s = min(held, key=lambda one: one[1])
+    is_fit = misfit_s < _TOLERATED_MISFIT * max(float(shown[-1] - shown[0]), 1.0)
+    return (at_s, _WORKED_OUT_S) if is_fit else (shown, resolution_s)
 
 
 def _undo_moving(n: Floats, rates: Floats) -> Floats:
