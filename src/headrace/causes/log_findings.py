@@ -82,7 +82,7 @@ def explain_message(text: str) -> tuple[Findings, tuple[MessageFound, ...]]:
 
 
 def _read(path: str) -> tuple[LogContent, tuple[MessageFound, ...], LogEnd]:
-    cutter, reader, scanner = LineCutter(), LogReader(path), MessageScanner()
+    cutter, reader, scanner = LineCutter(), LogReader(), MessageScanner()
     last: deque[bytes] = deque(maxlen=_LAST_CHUNKS)
     content = reader.content
     for chunk in read_chunks(path):

@@ -101,6 +101,14 @@ def test_a_rate_is_read(line: str, step: int, seconds: float) -> None:
     assert (told.step, told.took_s) == (step, pytest.approx(seconds))
 
 
+def test_a_time_is_held_against_the_rate_beside_it_in_each_line_and_a_rate_of_zero_is_none() -> None:
+    lines = {"step: 10, time: 0.5, speed: 2.0 steps/s": 0.5, "step: 20, time: 50.0, speed: 0.2 steps/s": 5.0}
+    plan = read_plan(next(iter(lines)))
+    assert [plan.read(split_numbers(line)[1]).took_s for line in lines] == pytest.approx(list(lines.values()))
+    line = "itr 0/778: speed: 0.00(0.00s r0.00)s/itr"
+    assert np.isnan(read_plan(line).read(split_numbers(line)[1]).took_s)
+
+
 def test_samples_a_second_and_the_time_since_the_start_are_read() -> None:
     for line, seconds in (("Batch [50] Speed: 640.0 samples/sec", 0.1), ("avg. samples / sec: 32.00", 2.0)):
         assert read_plan(line).read(split_numbers(line)[1], batch_size=64).took_s == pytest.approx(seconds)

@@ -79,7 +79,7 @@ def test_step_and_times_in_many_spellings(line: str, step: int, took_s: float | 
 @given(st.integers(1, 10**6), st.floats(0.001, 99), st.floats(0.001, 9))
 def test_a_line_read_by_its_places_says_the_same(step: int, took: float, wait: float) -> None:
     """The second line of a shape is read by the places that the first one taught."""
-    reader = LogReader("x")
+    reader = LogReader()
     lines = [f"2025-11-15 19:26:2{k} epoch 1 step {n} time {t:.3f}s data_time {w:.3f}s" for k, (n, t, w) in enumerate(
         [(5, 0.25, 0.001), (step, took, wait)])]  # fmt: skip
     reader.feed(list(enumerate(lines, start=1)))
@@ -148,7 +148,7 @@ def test_smoothing_over_ten_steps_is_undone(plain: list[float]) -> None:
 
 
 def test_a_logger_that_writes_behind_a_bar_is_heard() -> None:
-    reader = LogReader("x")
+    reader = LogReader()
     reader.feed(
         [(1, " 20%|██   | 30/150 [00:03<00:12,  9.60it/s]11/15/2026 11:40:00 - INFO - step 30: eval_loss 0.69")]
     )

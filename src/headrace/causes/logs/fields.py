@@ -301,8 +301,7 @@ class StepLine(NamedTuple):
 class LinePlan:
     """Where in lines of one shape the numbers stand that tell of a step."""
 
-    # by the field of `StepLine`, a `rate` of steps, a `bare` time without a name, or `samples` a second
-    places: dict[str, Place]
+    places: dict[str, Place]  # by the field of `StepLine`, or `rate` of steps, or `samples` a second
     elapsed: tuple[Place, ...]  # the time since the start: seconds, or hours, minutes and seconds
     is_training: bool
     unit_known: bool  # else times may be milliseconds
@@ -310,18 +309,16 @@ class LinePlan:
     @property
     def has_times(self) -> bool:
         """Whether it tells a step time or a wait."""
-        return not self.places.keys().isdisjoint(("took_s", "wait_s", "rate", "bare"))
+        return not self.places.keys().isdisjoint(("took_s", "wait_s", "rate"))
 
     def read(self, numbers: Sequence[str], *, at_s: float = NAN, batch_size: int = 0) -> StepLine:
         """Return what a line's numbers tell; samples a second tell it with a batch size only."""
         if self.elapsed and isnan(at_s):
             at_s = sum(_seconds_at(numbers, place) for place in self.elapsed)
         told = {name: _seconds_at(numbers, place) for name, place in self.places.items()}
-        took = told.get("took_s") or NAN  # 0.00: not measured yet
-        for name in ("rate", "bare"):
-            spare = told.get(name) or NAN
-            # beside a rate of steps a time that is many times as long is that of all steps since the line before
-            took = spare if isnan(took) or (name == "rate" and took > 5 * spare) else took
+        took, rate_s = (told.get(name) or NAN for name in ("took_s", "rate"))  # 0.00: not measured yet
+        # beside a rate of steps a time that is many times as long is that of all steps since the line before
+        took = rate_s if isnan(took) or took > 5 * rate_s else took
         if isnan(took) and batch_size:
             took = batch_size * told.get("samples", NAN)
         return StepLine(
@@ -366,7 +363,10 @@ def read_plan(line: str) -> LinePlan:
         times |= {"took": both._replace(mean=None), "wait": both._replace(at=both.mean or 0, mean=None)}
     told = {name: times[name] for name in ("took", "wait") if name in times}
     shared = next((one.unit_s for one in told.values() if one.unit_s), None)  # one has a unit, so the others share it
-    places = {name: (one.at, one.unit_s or 1.0) for name, one in times.items() if name in ("rate", "bare", "samples")}
+    unit_known = shared is not None or not told
+    if "bare" in times and "rate" not in times:
+        told.setdefault("took", times["bare"])
+    places = {name: (one.at, one.unit_s or 1.0) for name, one in times.items() if name in ("rate", "samples")}
     for name, one in told.items():
         unit_s = one.unit_s or shared or 1.0
         places[f"{name}_s"] = one.at, unit_s
@@ -388,7 +388,7 @@ def read_plan(line: str) -> LinePlan:
         places=places,
         elapsed=tuple(enumerate(units, start=elapsed.at)) if elapsed else (),
         is_training=step is None or not NOT_TRAIN.search(line[: step.start + 24]),
-        unit_known=shared is not None or not told,
+        unit_known=unit_known,
     )
 
 
@@ -510,7 +510,7 @@ class Marker:
     since_s: float = NAN  # the stamped line before it
 
 
-def read_marker(text: str, *, line: float) -> Marker | None:
+def read_marker(text: str, *, line: float, at_s: float = NAN) -> Marker | None:
     """Return what a line says the loop is doing, if it says so.
 
     >>> read_marker("Saving checkpoint at 30 iterations", line=7)
@@ -524,4 +524,4 @@ def read_marker(text: str, *, line: float) -> Marker | None:
     step, took = _MARKED_STEP.search(text), _MARKED_TOOK.search(text)
     number = float(next(group for group in step.groups() if group)) if step else NAN
     took_s = float(took[1]) * (1e-3 if took[2] in ("ms", "毫秒") else 1.0) if took else NAN
-    return Marker(Doing(match.lastgroup), line, step=number, took_s=took_s)
+    return Marker(Doing(match.lastgroup), line, at_s, number, took_s)

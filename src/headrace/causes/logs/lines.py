@@ -143,11 +143,8 @@ class LineCutter:
 
 
 def _text(raw: bytes) -> str:
-    if b"\x1b" in raw:
-        raw = _ANSI.sub(b"", raw)
-    if b"\0" in raw:
-        raw = raw.replace(b"\0", b"")  # the hole that a log truncated in place begins with
-    return raw.decode("utf-8", "replace")
+    raw = _ANSI.sub(b"", raw) if b"\x1b" in raw else raw
+    return raw.replace(b"\0", b"").decode("utf-8", "replace")  # a log truncated in place begins with a hole of them
 
 
 class Stamps:

@@ -142,7 +142,6 @@ class StepStore:
 class LogContent:
     """Everything that one log tells, before anybody judges it."""
 
-    name: str
     stores: dict[tuple[str, ...], StepStore] = field(default_factory=dict)  # by shape, rank and kind
     markers: list[Marker] = field(default_factory=list)
     settings: dict[str, int] = field(default_factory=dict)
@@ -164,8 +163,8 @@ class LogContent:
 class LogReader:
     """Reads lines in their order. It holds no file: whoever has lines feeds them."""
 
-    def __init__(self, name: str) -> None:
-        self.content = LogContent(name)
+    def __init__(self) -> None:
+        self.content = LogContent()
         self._stamps = Stamps()
         self._line = 0.0  # where a line stands among all that were read
         self._number = 0  # its number, as an editor shows it
@@ -237,9 +236,6 @@ class LogReader:
     def _read_with_care(self, line: str) -> LinePlan | str | None:
         """Read a line of a shape not seen before; return how to read others like it: None, not at all."""
         self._columns = read_columns(line) or self._columns
-        marker = read_marker(line, line=self._line)
-        before = (self._stamps.read(one) for one in (reversed(self._recent) if marker else ()))
-        since_s = next((seconds for seconds in before if not isnan(seconds)), NAN)
         at_s = self._stamps.read(line)
         if (watched := read_watcher(line)) is not None:
             if isinstance(watched, StepLine):
@@ -252,8 +248,9 @@ class LogReader:
         if (row := _PROFILED.search(line)) is not None:
             self._read_profile(row[1], int(row[2]), float(row[3]))
             return _WITH_CARE
-        if marker is not None:
-            marker = replace(marker, at_s=at_s, since_s=since_s)
+        if (marker := read_marker(line, line=self._line, at_s=at_s)) is not None:
+            before = (self._stamps.read(one) for one in reversed(self._recent))
+            marker = replace(marker, since_s=next((seconds for seconds in before if not isnan(seconds)), NAN))
             self._mark(marker)
         for name, value in read_settings(line).items():
             self.content.settings.setdefault(name, value)
@@ -287,7 +284,7 @@ class LogReader:
             times = self._profiled_s / calls, total_s / calls if is_wait else NAN
             for step in (calls // 2, calls):  # as means so far, in two lines
                 self._line += 0.25
-                self._add(StepLine(step, 0, NAN, *times, *times), True, kind="" if is_wait else name)
+                self._add(StepLine(step, 0, NAN, *times, *times), True)
 
     def _fold(self, plan: LinePlan, numbers: list[str], line: str) -> None:
         """Give a step the times that stand in lines behind its own, where its own tells none."""

@@ -272,15 +272,11 @@ def _even(dt: Floats, span: Floats, inside: Flags, resolution_s: float) -> Float
     out = dt.copy()
     for first in range(0, len(dt), 64):
         part = slice(first, first + 64)
-        chosen = inside[part].copy()
-        for turn in range(4):
-            if not chosen.any():
-                break
-            even = span[part] * float(dt[part][chosen].sum() / span[part][chosen].sum())
-            if turn < 3:
-                chosen &= dt[part] <= even + 1.5 * resolution_s
-            else:
-                out[part] = np.where(chosen, even, dt[part])
+        chosen, even = inside[part].copy(), np.full(len(dt[part]), np.inf)
+        for _ in range(4):
+            chosen &= dt[part] <= even + 1.5 * resolution_s
+            even = span[part] * float(dt[part][chosen].sum() / max(1.0, span[part][chosen].sum()))
+        out[part] = np.where(chosen, even, dt[part])
     return out
 
 
