@@ -438,8 +438,10 @@ def _position(line: str, fields: Sequence[Field]) -> tuple[Field | None, int | N
             is_cell = field.kind == "" and (is_next or "|" in field.gap)
             if field.kind == "step" or is_opened or counts or is_paired or is_cell:
                 found.append((3 if is_next else 2, field))
-        elif is_paired or (field.kind == "step" and not field.unit_s) or (counts and field.gap.rstrip()[-1:] in "#-"):
-            found.append((1, field))  # 第 12 步, 1epoch:train:1-100batch
+        else:
+            is_hyphened = counts and field.gap.rstrip().endswith(("#", "-"))  # 第 12 步, 1epoch:train:1-100batch
+            if is_paired or is_hyphened or (field.kind == "step" and not field.unit_s):
+                found.append((1, field))
     for first, then in pairwise(fields if not found else ()):
         # a step and its loss: train 050 2.13e+00, [Mar 29, 22:22:25] 2 6.748, 3000 2.5 48.2 seconds for 100 batches
         is_row = first.is_whole and then.gap in (" ", ", ") and not then.is_whole

@@ -185,10 +185,10 @@ def _joined(columns: dict[str, Floats], *, is_bar: bool, of: int) -> dict[str, F
         return _slowest(columns, part, ("took_s", "wait_s"))
     ends = np.flatnonzero(~np.roll(same, -1))
     # The first redraw of a step may still show the rate of before; the last one shows its own.
-    last = {name: columns[name][ends] for name in ("rate_s", "took_s", "wait_s", "at_s")}
-    first = {name: column[~same] for name, column in columns.items()}
-    rate_s = np.where(np.isnan(last["rate_s"]), first["rate_s"], last["rate_s"])
-    return first | last | {"rate_s": rate_s}
+    joined = {name: column[~same] for name, column in columns.items()}
+    for name in ("rate_s", "took_s", "wait_s", "at_s"):
+        joined[name] = np.where(np.isnan(columns[name][ends]), joined[name], columns[name][ends])
+    return joined
 
 
 def _slowest(columns: dict[str, Floats], part: NDArray[Any], names: Sequence[str]) -> dict[str, Floats]:
@@ -258,9 +258,8 @@ def _wall(own: Floats, dt: Floats, span: Floats, inside: Flags, is_hole: Flags, 
         return np.where(by_clock & ~is_hole, dt, own)
     if not inside.any() or dt[inside].sum() <= 0:
         return None
-    if resolution_s > 0.2 * float(np.median(dt[inside])):
-        dt = _even(dt, span, inside, resolution_s)
-    return dt
+    is_coarse = resolution_s > 0.2 * float(np.median(dt[inside]))
+    return _even(dt, span, inside, resolution_s) if is_coarse else dt
 
 
 def _is_stamped(dt: Floats) -> bool:
