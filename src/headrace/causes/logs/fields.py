@@ -314,11 +314,12 @@ class LinePlan:
     def read(self, numbers: Sequence[str], *, at_s: float = NAN, batch_size: int = 0) -> StepLine:
         """Return what a line's numbers tell; samples a second tell it with a batch size only."""
         if self.elapsed and isnan(at_s):
-            at_s = sum(_seconds_at(numbers, place) for place in self.elapsed)
-        told = {name: _seconds_at(numbers, place) for name, place in self.places.items()}
-        took, rate_s = (told.get(name) or NAN for name in ("took_s", "rate"))  # 0.00: not measured yet
+            at_s = sum(_seconds_at(numbers[at], unit_s) for at, unit_s in self.elapsed)
+        told = {name: _seconds_at(numbers[at], unit_s) for name, (at, unit_s) in self.places.items()}
+        took = told.get("took_s") or NAN  # 0.00: not measured yet
         # beside a rate of steps a time that is many times as long is that of all steps since the line before
-        took = rate_s if isnan(took) or took > 5 * rate_s else took
+        if (rate_s := told.get("rate")) and (isnan(took) or took > 5 * rate_s):
+            took = rate_s
         if isnan(took) and batch_size:
             took = batch_size * told.get("samples", NAN)
         return StepLine(
@@ -337,10 +338,10 @@ def _float(text: str) -> float:
     return float(text.replace(",", "")) if "," in text else float(text)
 
 
-def _seconds_at(numbers: Sequence[str], place: Place) -> float:
-    number = _float(numbers[place[0]])
-    if place[1] > 0:
-        return number * place[1]
+def _seconds_at(text: str, unit_s: float) -> float:
+    number = _float(text)
+    if unit_s > 0:
+        return number * unit_s
     return 1 / number if number > 0 else NAN
 
 
