@@ -504,7 +504,10 @@ def _pressed(around: Surroundings, found: list[Finding], wait_share: float) -> _
         seconds=format_seconds(around.seconds),
     )
     figures = {"refault_bytes_per_s": rate, "read_again_share": again, "memory_stall_s": stall}
-    return make_finding(Cause.MEMORY_PRESSURE, share, [said, *_limit_text(around)], figures=figures), of_waits, of_rest
+    # without a limit of our own it is the machine that was short: others may have waited, not we
+    sure = Confidence.LIKELY if around.limit_bytes is None else Confidence.CERTAIN
+    finding = make_finding(Cause.MEMORY_PRESSURE, share, [said, *_limit_text(around)], figures=figures, confidence=sure)
+    return finding, of_waits, of_rest
 
 
 def _read_again(around: Surroundings, data: Finding) -> float:
