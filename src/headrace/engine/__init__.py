@@ -16,7 +16,7 @@
 
 from .controller import Controller
 from .device import DeviceCopier, HostRegistration
-from .epoch import FeedSettings, Pace, WaitLog, batches_ahead
+from .epoch import FeedSettings, Pace, WaitLog, batches_ahead, with_rows
 from .feed import Feed
 from .limits import (
     DEFAULT_SHARE,
@@ -67,5 +67,6 @@ __all__ = [
     "say_doubt",
     "signals_later",
     "usable_processors",
+    "with_rows",
     "workers_for",
 ]

@@ -20,6 +20,7 @@ from headrace.engine import (
     named_samples,
     named_steps,
     say_doubt,
+    with_rows,
 )
 from headrace.knowledge import add_hint
 from headrace.model import (
@@ -34,7 +35,7 @@ from headrace.model import (
     record_stages,
     stages_of,
 )
-from headrace.order import EpochOrder, with_rows
+from headrace.order import EpochOrder
 
 from .batches import pin_batch
 from .reading import Reading
@@ -183,7 +184,6 @@ def local_batches(
     Each comes as a function that fetches it, and out of no generator: an exception there would end the epoch.
     """
     is_batched = loader._auto_collation
-    indices = with_rows(indices) if is_batched else indices
     fetcher = LocalFetcher(
         named_samples(loader.dataset),
         loader.collate_fn,
@@ -202,6 +202,7 @@ def local_batches(
 
     def planned(some: Any) -> Callable[[], Any]:
         nonlocal position
+        some = with_rows(some) if is_batched else some
         first, position = position, position + (len(some) if is_batched else 1)
         return partial(fetcher.fetch, some, base_seed, first)
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch.utils.data as torch_data
 
-from headrace.engine import Ending, lies_in_dev_shm, signals_later, usable_processors
+from headrace.engine import Ending, lies_in_dev_shm, signals_later, usable_processors, with_rows
 from headrace.model import format_bytes, is_from_signal
-from headrace.order import with_rows
 from headrace.storage.media import starting_depth
 from headrace.storage.reading import BlockReader, Extent, ReaderSettings, cached_share, source_installed
 
@@ -62,8 +61,8 @@ class _Followed:
     No generator: an exception out of a signal handler would end that for good.
     """
 
-    def __init__(self, indices: Iterator[Any], tell: Callable[[Any], int], *, most: int) -> None:
-        self._indices, self._tell, self._most = indices, tell, most
+    def __init__(self, indices: Iterator[Any], tell: Callable[[Any], int], *, most: int, is_batched: bool) -> None:
+        self._indices, self._tell, self._most, self._is_batched = indices, tell, most, is_batched
         self._ahead: deque[list[Any]] = deque()  # batches, and what each brings to read
         self._in_hand = 0
         self._end: Exception | None = None
@@ -79,7 +78,8 @@ class _Followed:
                 break
             self._is_torn = True
             try:
-                planned = [next(self._indices), 0]
+                batch = next(self._indices)
+                planned = [with_rows(batch) if self._is_batched else batch, 0]
             except Exception as error:
                 if is_from_signal(error):
                     raise
@@ -180,7 +180,7 @@ class Reading:
         """Pass on what the sampler gives, and tell the reader of it some batches before."""
         self.reader.passed(self._next_seq - 1)  # nothing that was planned so far will be needed
         self._first_seq, self._num_delivered = self._next_seq, 0
-        return _Followed(with_rows(indices) if self._is_batched else indices, self._tell, most=self._window)
+        return _Followed(indices, self._tell, most=self._window, is_batched=self._is_batched)
 
     def _tell(self, batch: Any) -> int:
         seq = self._next_seq

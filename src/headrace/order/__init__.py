@@ -3,6 +3,6 @@
 - `epoch`: the samples of an epoch, batch by batch, without those that are left out.
 """
 
-from .epoch import EpochOrder, PlannedBatch, with_rows
+from .epoch import EpochOrder, PlannedBatch
 
-__all__ = ["EpochOrder", "PlannedBatch", "with_rows"]
+__all__ = ["EpochOrder", "PlannedBatch"]

@@ -6,7 +6,7 @@ first samples of the same epoch, in order, so that the number of batches stays a
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -15,22 +15,6 @@ from headrace.errors import TooManyBad
 
 # what fills the end of an epoch; more samples than this are left out only where a limit was set that high
 _MOST_KEPT = 4096
-
-
-def with_rows(batches: Iterable[Any]) -> Iterator[Any]:
-    """Pass on what a batch sampler gives, each batch with rows to point at: torch only goes through it.
-
-    >>> list(with_rows([[3, 1], iter([2]), {5: "five"}]))
-    [[3, 1], [2], [5]]
-    """
-    return map(_with_rows, batches)
-
-
-def _with_rows(keys: Any) -> Any:
-    if type(keys) is list:
-        return keys
-    has_rows = hasattr(keys, "__len__") and hasattr(keys, "__getitem__") and not isinstance(keys, Mapping)
-    return keys if has_rows else list(keys)
 
 
 @dataclass(frozen=True)

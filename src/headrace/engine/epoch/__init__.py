@@ -14,7 +14,7 @@ from .depth import Pace, batches_ahead
 from .figures import Figures
 from .issuing import Issuing
 from .pacing import Pacing, WaitLog
-from .plan import EpochPlan, FeedSettings
+from .plan import EpochPlan, FeedSettings, with_rows
 from .scheduler import Batch, Scheduler
 
 __all__ = [
@@ -29,4 +29,5 @@ __all__ = [
     "Scheduler",
     "WaitLog",
     "batches_ahead",
+    "with_rows",
 ]

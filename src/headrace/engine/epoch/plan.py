@@ -2,13 +2,13 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headrace.errors import InternalError
 from headrace.model import Count, EpochAccount
-from headrace.order import EpochOrder, PlannedBatch, with_rows
+from headrace.order import EpochOrder, PlannedBatch
 
 from ..memory import Head
 from ..pool import Pool
@@ -41,6 +41,18 @@ class Progress:
     passed_over: int = 0  # samples of an iterable data set that failed and are left out
     total_batches: int = 0  # that the loop got in all epochs
     total_samples: int = 0
+
+
+def with_rows(batch: Any) -> Any:
+    """What a sampler gave as a batch, with rows to point at: torch only goes through it.
+
+    >>> with_rows([3, 1]), with_rows(iter([2])), with_rows({5: "five"})
+    ([3, 1], [2], [5])
+    """
+    if type(batch) is list:
+        return batch
+    has_rows = hasattr(batch, "__len__") and hasattr(batch, "__getitem__") and not isinstance(batch, Mapping)
+    return batch if has_rows else list(batch)
 
 
 class TakenBatch(NamedTuple):
@@ -76,8 +88,6 @@ class EpochPlan:
         done = self.progress
         self.progress = Progress(done.epoch + 1, total_batches=done.total_batches, total_samples=done.total_samples)
         self._words[Head.RUN] = self.run
-        if self._plan.is_batched:
-            indices = with_rows(indices)
         self._indices = indices if self.replay is None else map(self._remember, indices)
         self.is_exhausted = self.is_torn = False
         self._taken, self._in_flight, self._left, self._again = None, {}, deque(), deque()
@@ -113,6 +123,7 @@ class EpochPlan:
 
     def _remember(self, indices: Any) -> Any:
         """Pass on what the sampler gives, and keep it while it may be needed again."""
+        indices = with_rows(indices) if self._plan.is_batched else indices
         if self.replay is not None:
             self.replay.append(indices)
         return indices
@@ -132,6 +143,7 @@ class EpochPlan:
             return None
         num_rows, progress = 1, self.progress
         if self._plan.is_batched:
+            indices = with_rows(indices)
             num_rows = len(indices)
         elif planned is not None:
             (indices,) = indices
