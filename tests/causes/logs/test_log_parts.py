@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.causes.logs.bars import bar_times, read_bar
 from headrace.causes.logs.evidence import undo_smoothing
-from headrace.causes.logs.fields import read_plan, split_numbers
+from headrace.causes.logs.fields import read_marker, read_plan, split_numbers
 from headrace.causes.logs.lines import LineCutter, Stamps
 from headrace.causes.logs.reader import LogReader
 from headrace.causes.steps.periods import find_period, find_rhythm
@@ -153,6 +153,25 @@ def test_a_logger_that_writes_behind_a_bar_is_heard() -> None:
         [(1, " 20%|██   | 30/150 [00:03<00:12,  9.60it/s]11/15/2026 11:40:00 - INFO - step 30: eval_loss 0.69")]
     )
     assert [marker.doing.value for marker in reader.content.markers] == ["evaluation"]
+
+
+@pytest.mark.parametrize(
+    ("line", "doing"),
+    [
+        ("模型已保存", "checkpoint"),
+        ("检查点保存完成", "checkpoint"),
+        ("checkpoint已保存", "checkpoint"),
+        ("权重写入 /data/out/last", "checkpoint"),
+        (f"Saved to /data/{'experiment_' * 8}/epoch_3.pth", "checkpoint"),
+        ("Writing TensorBoard logs to /exp/model_a/tb", "logging"),
+        ("Writing metrics to model_dir/metrics.json", "logging"),
+        ("写入日志到 model/tb", "logging"),
+        ("Writing predictions to model_out.json", None),
+    ],
+)
+def test_a_save_is_told_from_what_else_is_written(line: str, doing: str | None) -> None:
+    marker = read_marker(line, line=1)
+    assert (marker and marker.doing.value) == doing
 
 
 @pytest.mark.parametrize(

@@ -118,11 +118,12 @@ _RECENT = re.compile(
     re.IGNORECASE,
 )
 # Lines that say what the loop does besides training.
-_SAVES = r"(?:\b(?:sav(?:ed|e|ing)|writ(?:e|ing|ten)|dump(?:ed|ing)?)\b|保存|写入|存储)"
-_STATE = r"(?:checkpoint|ckpt|model|weights?|state|snapshot|optimizer|configuration|\.(?:pth?|safetensors|bin|tar)\b"
-_STATE += "|检查点|模型|权重|快照)"
+_SAVES, _WRITES = r"(?:sav(?:ed|e|ing)\b|保存|存储)", r"(?:(?:writ(?:e|ing|ten)|dump(?:ed|ing)?)\b|写入)"
+_COPY = r"checkpoint|ckpt|snapshot|检查点|模型|权重|快照"  # other things are written, too, to a model's folder
+_STATE = rf"(?:{_COPY}|model|weights?|state|optimizer|configuration|\.(?:pth?|safetensors|bin|tar)\b)"
 _MARKS = re.compile(
-    rf"(?P<checkpoint>{_SAVES}.{{0,80}}?{_STATE}|{_STATE}s?\b.{{0,60}}?{_SAVES}|save_checkpoint)"
+    rf"(?P<checkpoint>{_SAVES}.{{0,120}}?{_STATE}|{_WRITES}.{{0,40}}?(?:{_COPY})"
+    rf"|{_STATE}s?(?![a-z\d_]).{{0,60}}?(?:{_SAVES}|{_WRITES})|save_checkpoint)"
     r"|(?P<evaluation>\b(?:running|start(?:ing|ed)?|begin(?:ning)?|end(?:ing)? of|finished|performing)\b.{0,20}?\b"
     r"(?:validation|evaluation|eval|test(?:ing)?)\b"
     r"|\b(?:Iter|Epoch)\((?:val|test)\)|\beval(?:uation)?_(?:loss|runtime|acc\w*|samples_per_second)\b|['\"]eval_"
