@@ -174,6 +174,19 @@ def test_a_save_is_told_from_what_else_is_written(line: str, doing: str | None) 
     assert (marker and marker.doing.value) == doing
 
 
+def test_a_line_that_is_the_first_behind_midnight_adds_one_day_only_once() -> None:
+    reader, begins_s = LogReader(), 86400 - 10
+    clocks = [
+        f"{s // 3600:02d}:{s // 60 % 60:02d}:{s % 60:02d}" for s in (k % 86400 for k in range(begins_s, begins_s + 30))
+    ]
+    lines = [f"{clock} INFO step {number}/1000 loss 0.5" for number, clock in enumerate(clocks, start=1)]
+    lines[10] = f"{clocks[10]} INFO Saving checkpoint to out/step10.pt"
+    reader.feed(list(enumerate(lines, start=1)))
+    (store,), (marker,) = reader.content.stores.values(), reader.content.markers
+    assert store.column("at_s")[-1] - store.column("at_s")[0] == 29
+    assert marker.at_s - marker.since_s == 1
+
+
 @pytest.mark.parametrize(
     ("line", "kind", "step", "elapsed_s"),
     [

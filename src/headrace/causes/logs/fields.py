@@ -514,7 +514,7 @@ class Marker:
     since_s: float = NAN  # the stamped line before it
 
 
-def read_marker(text: str, *, line: float, at_s: float = NAN) -> Marker | None:
+def read_marker(text: str, *, line: float) -> Marker | None:
     """Return what a line says the loop is doing, if it says so.
 
     >>> read_marker("Saving checkpoint at 30 iterations", line=7)
@@ -528,4 +528,4 @@ def read_marker(text: str, *, line: float, at_s: float = NAN) -> Marker | None:
     step, took = _MARKED_STEP.search(text), _MARKED_TOOK.search(text)
     number = float(next(group for group in step.groups() if group)) if step else NAN
     took_s = float(took[1]) * (1e-3 if took[2] in ("ms", "毫秒") else 1.0) if took else NAN
-    return Marker(Doing(match.lastgroup), line, at_s, number, took_s)
+    return Marker(Doing(match.lastgroup), line, step=number, took_s=took_s)

@@ -236,7 +236,10 @@ class LogReader:
     def _read_with_care(self, line: str) -> LinePlan | str | None:
         """Read a line of a shape not seen before; return how to read others like it: None, not at all."""
         self._columns = read_columns(line) or self._columns
-        at_s = self._stamps.read(line)
+        marker = read_marker(line, line=self._line)
+        before = (self._stamps.read(one) for one in (reversed(self._recent) if marker else ()))
+        since_s = next((seconds for seconds in before if not isnan(seconds)), NAN)
+        at_s = self._stamps.read(line)  # after those before it: a clock that goes back has passed midnight
         if (watched := read_watcher(line)) is not None:
             if isinstance(watched, StepLine):
                 self.content.last_step_line = self._number
@@ -248,9 +251,8 @@ class LogReader:
         if (row := _PROFILED.search(line)) is not None:
             self._read_profile(row[1], int(row[2]), float(row[3]))
             return _WITH_CARE
-        if (marker := read_marker(line, line=self._line, at_s=at_s)) is not None:
-            before = (self._stamps.read(one) for one in reversed(self._recent))
-            marker = replace(marker, since_s=next((seconds for seconds in before if not isnan(seconds)), NAN))
+        if marker is not None:
+            marker = replace(marker, at_s=at_s, since_s=since_s)
             self._mark(marker)
         for name, value in read_settings(line).items():
             self.content.settings.setdefault(name, value)
