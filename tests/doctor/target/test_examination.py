@@ -159,3 +159,17 @@ def test_what_is_wrong_with_a_module(name: str, tmp_path: Path) -> None:
     script.write_text(SCRIPTS[name])
     checks = examine(DoctorSettings(target=f"{script}:data", timeout_s=20))
     assert {check.problem for check in checks if check.problem} == {name}
+
+
+def test_an_error_of_ours_that_a_data_set_raises_is_what_is_wrong_with_it(tmp_path: Path) -> None:
+    script = tmp_path / "script_of_a_list.py"
+    script.write_text(
+        "from headrace.errors import UnusableInput\n"
+        "class Data:\n"
+        "    def __len__(self): raise UnusableInput('the list of files is empty')\n"
+        "    def __getitem__(self, index): return index\n"
+        "data = Data()\n"
+    )
+    checks = examine(DoctorSettings(target=f"{script}:data", timeout_s=20))
+    assert [check.problem for check in checks if check.problem] == ["import_fails"]
+    assert "the list of files is empty" in checks[0].says.en

@@ -161,8 +161,6 @@ def main() -> int:
                     order[name] = list(map(plain_key, order.get(name, ())))
                 _STAGES[order["stage"]](ward, order, facts)
         except BaseException as error:
-            if isinstance(error, HeadraceError) and error.__cause__ is None and order["stage"] == "import":
-                orders.refuse(error)
             event = "failed"
             facts.setdefault("error", _error(error))
             workers = getattr(ward.loaded, "_workers", ()) if ward is not None else ()
@@ -187,7 +185,12 @@ def _error(error: BaseException) -> dict[str, str]:
 def _import(orders: Orders, facts: dict[str, Any]) -> Ward:
     before, facts["starts"] = _open_fds(), []
     _watch_starts(facts["starts"])
-    target = load_target(orders.start["target"])
+    try:
+        target = load_target(orders.start["target"])
+    except HeadraceError as error:
+        if error.__cause__ is None:  # the text names nothing; what code of the target raises is a result
+            orders.refuse(error)
+        raise
     ward = Ward(orders, target, before)
     loader, dataset = ward.loader, ward.dataset
     context = loader.multiprocessing_context or torch.multiprocessing.get_context()
