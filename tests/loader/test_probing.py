@@ -120,6 +120,11 @@ def test_the_sampler_of_the_script_is_not_asked() -> None:
     assert generator.get_state().tolist() == before
 
 
+@pytest.mark.parametrize("batch", [{0, 1, 2}, {0: "a", 1: "b"}, range(3)])
+def test_a_batch_sampler_may_give_what_cannot_be_cut(batch: Any) -> None:
+    assert probe_samples(DataLoader(Kind("nothing"), batch_sampler=[batch], num_workers=1)) is FeedReason.FED
+
+
 @pytest.mark.slow
 def test_under_spawn(tmp_path: Path) -> None:
     for kind in ("nothing", "torch"):
