@@ -148,3 +148,15 @@ def test_a_sample_that_fails_is_written_down_also_where_samples_are_not_timed(mo
     with pytest.raises(ValueError, match="damaged"):
         fetcher.fetch([6, 7, 8])
     assert samples == [7]
+
+
+def test_what_a_data_set_makes_of_an_index_is_not_taken_for_that_of_the_sample() -> None:
+    class Shuffled(Numbers):
+        def __getitem__(self, index: int) -> int:
+            index = 10 - index
+            raise ValueError(f"damaged: {index}")
+
+    for indices in ([3, 7], [3, 8]):
+        with pytest.raises(ValueError, match="damaged") as raised:
+            _MapDatasetFetcher(Shuffled(0.0), True, list, False).fetch(indices)
+        assert hooks_worker._failed_at(raised.value, indices) == -1

@@ -7,6 +7,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator
+from dis import get_instructions
 from operator import getitem
 from traceback import walk_tb
 from types import ModuleType, SimpleNamespace
@@ -176,9 +177,9 @@ def _failed_at(error: Exception, indices: Any) -> int:
         names = frame.f_code.co_varnames
         if frame.f_code.co_name == "__getitem__" and len(names) > 1:
             index = frame.f_locals.get(names[1])
-            if type(index) is int and type(indices) is list and index in indices:
-                return index
-            break
+            stores = (one.argval for one in get_instructions(frame.f_code) if one.opname.startswith("STORE_"))
+            is_as_given = all(names[1] not in (one if isinstance(one, tuple) else (one,)) for one in stores)
+            return index if is_as_given and type(index) is int and type(indices) is list and index in indices else -1
     return -1
 
 
