@@ -121,6 +121,6 @@ def test_what_a_part_refers_to_need_not_be_there(tmp_path: Path) -> None:
     (tmp_path / "open").touch()
     with open(tmp_path / "open", "rb") as file:
         value = Holder(gone=weakref.proxy(Holder()), unmade=Unmade(), items=[Unmade()] * 20_000, file=file)
-        assert [one.name for one in find_handles(value, "d")] == ["d.file"]
+        assert [one.name for one in find_handles(d=value)] == ["d.file"]
         assert [name for _, name, _ in copied_by_fork(value, "d")] == ["d.items"]
         assert find_unpicklable(value, "d") is not None
