@@ -214,3 +214,14 @@ def test_a_png_ends_at_its_end_and_keeps_its_transparency() -> None:
         broken[place] ^= 1
         with pytest.raises(DecodeError):
             codecs.png(bytes(broken), mode="unchanged")
+
+
+def test_a_png_that_is_cut_short_is_told_from_a_damaged_one() -> None:
+    data = pil_bytes(photo(20, 30), "PNG")
+    for cut in (40, len(data) // 2, len(data) - 12, len(data) - 1):
+        with pytest.raises(DecodeError, match="the PNG is cut short"):
+            codecs.png(data[:cut])
+    broken = bytearray(data)
+    broken[len(data) // 2] ^= 1
+    with pytest.raises(DecodeError, match="a chunk's CRC is wrong"):
+        codecs.png(bytes(broken))

@@ -260,8 +260,10 @@ def _read_size(source: Source, data: memoryview, max_bytes: int) -> tuple[int, i
     at, kind, crc32 = 8, b"", find_inflater().crc32
     while kind != b"IEND":  # behind it anything may follow
         kind, end = bytes(data[at + 4 : at + 8]), at + 8 + int.from_bytes(data[at : at + 4], "big")
-        if end + 4 > len(data) or crc32(data[at + 4 : end]) != int.from_bytes(data[end : end + 4], "big"):
-            raise source.damaged("damaged PNG: a chunk is cut short, or its CRC is wrong", offset=at, chunk=kind)
+        if end + 4 > len(data):
+            raise source.damaged("the PNG is cut short", offset=at, chunk=kind)
+        if crc32(data[at + 4 : end]) != int.from_bytes(data[end : end + 4], "big"):
+            raise source.damaged("damaged PNG: a chunk's CRC is wrong", offset=at, chunk=kind)
         at = end + 4
     width, height, depth, color = _PNG_HEAD.unpack_from(data)
     unpacked = height * ((width * _PNG_CHANNELS.get(color, 4) * depth + 7) // 8)
