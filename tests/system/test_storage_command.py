@@ -47,13 +47,13 @@ def test_the_document(data: Path) -> None:
     done = run("storage", str(data), *QUICK, "--json", "-q")
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)
-    assert document["schema"] == "headrace/storage/1"
+    assert document["schema"] == "headrace/storage/2"
     assert [reading["depth"] for reading in document["random"]] == [1, 2]
     for reading in (document["in_order"], document["warm"], *document["random"]):
         assert reading["bytes_per_s"] > 0
         assert 0 < reading["median_s"] <= reading["worst_s"]
     assert document["suggestion"]["io_depth"] >= 1
-    assert document["kind"]["layers"]
+    assert document["kind"]["name"]
     assert set(document["knee"]) == {"state", "depth", "bytes_per_s", "gain", "noise"}
 
 
@@ -63,7 +63,7 @@ def test_what_is_under_a_path_without_reading() -> None:
     assert "evidence: mountinfo: " in done.stdout
     assert "not measured" in done.stdout
     document = json.loads(run("storage", "/proc", "--no-measure", "--json").stdout)
-    assert (document["schema"], document["kind"]["medium"]) == ("headrace/storage/1", "unknown")
+    assert (document["schema"], document["kind"]["medium"]) == ("headrace/storage/2", "unknown")
 
 
 @pytest.mark.parametrize(

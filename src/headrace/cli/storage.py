@@ -25,7 +25,7 @@ Say what is under PATH (NVMe, SSD, hard disk, NFS, Lustre, FUSE, overlay, …) a
 order, cold and warm, and at random up to the knee: the number of reads at a time after which more bring no more bytes.
 
 PATH is a file, or a folder whose files are read: several, drawn at random. Nothing is written. The files that are read
-are dropped from the page cache. What could not be learnt is said.
+are dropped from the page cache. What cannot be learnt is called unknown.
 """
 _EPILOG = """\
 exit codes: 0 measured, 2 nothing could be measured (no such path, too little to read, a failed read), 130 interrupted
@@ -34,7 +34,6 @@ exit codes: 0 measured, 2 nothing could be measured (no such path, too little to
 _TITLE = Text("{path}: {label}", "{path}：{label}")
 _EVIDENCE = Text("evidence: {fact}", "依据：{fact}")
 _START_DEPTH = Text("begin with a depth of {depth} ({reason}); not measured", "起始深度：{depth}（{reason}）；未经测量")
-_UNKNOWN = Text("What could not be learnt:", "未能查明：")
 _FILES = Text("{count} of its files, {size}: {examples}", "读取了其中 {count} 个文件，共 {size}：{examples}")
 _PASSED_OVER = Text("passed over: {count}, unreadable, empty or with holes", "跳过 {count} 个：无权读取、为空或有空洞")
 _TOOK = Text("measured in {seconds}", "用时 {seconds}")
@@ -81,13 +80,13 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add("--depth-max", type=whole(1, 1024), default=64, metavar="N", help="most reads at a time (default: 64)")
     add("--no-measure", action="store_true", help="only say what is under the path; read nothing")
     add_language(parser)
-    add("--json", action="store_true", help="print one JSON document, schema headrace/storage/1")
+    add("--json", action="store_true", help="print one JSON document, schema headrace/storage/2")
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.storage.media import kind_of, probe
 
-    head = {"schema": "headrace/storage/1", "headrace": __version__, "path": args.path}
+    head = {"schema": "headrace/storage/2", "headrace": __version__, "path": args.path}
     if args.no_measure:
         kind = kind_of(args.path)
         if args.json:
@@ -125,13 +124,6 @@ def _kind_parts(path: str, kind: StorageKind) -> Iterator[RenderableType]:
     yield line(say(_TITLE, path=path, label=kind.medium.label), "bold")
     yield f"  {kind.name}\n  {say(_EVIDENCE, fact=kind.evidence)}"
     yield f"  {say(_START_DEPTH, depth=kind.starting_depth, reason=kind.depth_reason)}"
-    yield from _unknown_parts(kind.unknown)
-
-
-def _unknown_parts(unknown: tuple[Text, ...]) -> Iterator[RenderableType]:
-    if unknown:
-        yield f"\n{say(_UNKNOWN)}"
-        yield from (f"  - {say(each)}" for each in unknown)
 
 
 def _result_parts(result: ProbeResult) -> Iterator[RenderableType]:
@@ -164,7 +156,6 @@ def _result_parts(result: ProbeResult) -> Iterator[RenderableType]:
     knee, suggestion = result.knee, result.suggestion
     rate, noise = format_rate(knee.bytes_per_s or 0.0), format_share(knee.noise or 0.0)
     yield line(say(_KNEES[knee.state], depth=knee.depth, rate=rate, gain=three_digits(knee.gain), noise=noise), "bold")
-    yield from _unknown_parts(result.unknown)
     next_step = _NEXT if suggestion.is_measured else _ESTIMATE
     yield f"\n{say(next_step, depth=suggestion.io_depth, reason=suggestion.reason)}"
     yield say(_WORKERS)

@@ -71,13 +71,7 @@ JOB = replace(  # of Slurm, bound to one socket, beside its GPU, data on Lustre
 
 
 def on(facts: MachineFacts, medium: Medium) -> MachineFacts:
-    kind = StorageKind(
-        medium=medium,
-        layers=("ext4", "sda"),
-        evidence="sda: rotational=1",
-        starting_depth=medium.depth,
-        depth_reason=medium.reason,
-    )
+    kind = StorageKind(medium=medium, name="ext4 → sda", evidence="sda: rotational=1")
     return replace(facts, data=Path("/data"), storage=kind, disk_node=0)
 
 

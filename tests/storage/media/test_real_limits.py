@@ -66,7 +66,7 @@ def test_a_limit_of_reads_is_what_is_measured(large_file: Path) -> None:
 def test_the_knee_is_where_it_was_put(servers: int, latency_s: float, tmp_path: Path) -> None:
     with slow_file(tmp_path, servers=servers, latency_s=latency_s, jitter=0.2) as path:
         kind = kind_of(path)
-        assert (kind.medium, kind.layers[0].split(")")[0]) == (Medium.FUSE, "FUSE (headrace_slow")
+        assert (kind.medium, kind.name.split(" ")[0]) == (Medium.FUSE, "fuse.headrace_slow")
         result = probe(path, seconds=12.0)
     assert (result.knee.state, result.knee.depth) == (KneeState.FOUND, servers)
     assert result.knee.bytes_per_s == pytest.approx(servers * (128 << 10) / latency_s, rel=0.15)

@@ -1,6 +1,6 @@
 """What is under a path, and how fast it reads.
 
-- `kinds`: what is under a path: its file system, the layers beneath it, and how many reads at a time to begin with.
+- `kinds`: what is under a path: its file system, the disk or the server, and how many reads at a time to begin with.
 - `knee`: what a probe found, and what follows from it: the knee, and a depth to read with. Pure.
 - `probe`: measures how fast it can be read: in order, again from memory, and at random up to the knee.
 """

@@ -1,8 +1,8 @@
-"""What is under a path: its file system, the layers down to the disk or the server, and a depth to begin with.
+"""What is under a path: its file system, the disk or the server that it lies on, and a depth to begin with.
 
 Found by looking, not by reading data: in the kernel's table of mounts (/proc/self/mountinfo, see proc(5)) and in /sys
-(Documentation/ABI/stable/sysfs-block), where each block device is a folder: `partition` in that of a partition, `dm/`,
-`md/` and `loop/` in those of stacked devices, and in `slaves/` a link to each device that one is stacked on.
+(Documentation/ABI/stable/sysfs-block), where each block device is a folder: `partition` in that of a partition, `loop/`
+in that of a loop device, and in `slaves/` a link to each device that one is stacked on (LVM, LUKS, multipath, md).
 """
 
 import enum
@@ -10,7 +10,7 @@ import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from headrace.model import Text
 
@@ -72,20 +72,10 @@ _BY_TYPE = {name: medium for medium in Medium for name in medium.file_systems.sp
 _BY_FUSE_PROGRAM = {name: medium for medium in Medium for name in medium.fuse_programs.split()}
 # Of several disks under one file system, the first of these sets the pace.
 _DISKS = (Medium.HDD, Medium.NETWORK_DISK, Medium.UNKNOWN, Medium.VIRTUAL_DISK, Medium.SSD, Medium.NVME, Medium.MEMORY)
-# Which options of a mount say something about reading.
-_TELLING = ("vers", "proto", "nconnect", "rsize", "cache", "trans", "msize", "max_read", "flock", "noac", "lookupcache")
 _MOST_LAYERS = 16  # an overlay on a loop device on an overlay …; and a circle of links must end
 
-_NOT_IN_THE_TABLE = Text("the table of mounts does not say", "挂载表里查不到")
-_ON_NO_DEVICE = Text("it is on no block device", "它不在任何块设备上")
-_DEVICE_HIDDEN = Text("/sys does not show device {device}", "/sys 里看不到设备 {device}")
-_FILE_HIDDEN = Text("the file behind {name} is not to be seen here", "这里看不到 {name} 背后的文件")
-_LAYERS_HIDDEN = Text("this container does not show the overlay's folders", "从这个容器里看不到 overlay 的各层目录")
-_HOST_KNOWS = Text("what is beneath a virtual disk is the host's to know", "虚拟磁盘背后是什么，只有宿主机知道")
-_ZFS_HIDES = Text("ZFS hides its disks: `zpool status` shows them", "ZFS 隐藏了底层磁盘，可用 `zpool status` 查看")
-_SERVER_CACHES = Text("the server's cache cannot be dropped from here", "服务器端的缓存无法从这里清除")
-_BESIDE_THE_PAGE_CACHE = {  # by how a layer's name begins: what dropping pages of the file does not reach
-    "FUSE": Text("the program behind FUSE may answer from a cache of its own", "FUSE 背后的程序可能从自己的缓存作答"),
+_OTHER_CACHES = {  # of this machine, beside the page cache; by what has one
+    "fuse": Text("the program behind FUSE may answer from a cache of its own", "FUSE 背后的程序可能从自己的缓存作答"),
     "zfs": Text("ZFS caches in its ARC, which cannot be dropped from here", "ZFS 的 ARC 缓存无法从这里清除"),
     "loop": Text("the file behind the loop device has pages of its own", "loop 设备背后的文件另有自己的页缓存"),
 }
@@ -96,35 +86,27 @@ class StorageKind:
     """What a path lies on."""
 
     medium: Medium
-    layers: tuple[str, ...] = ()  # from the file system down to the disk or the server
+    name: str = ""  # the file system, and the server or the disk that sets the pace: `ext4 → nvme0n1`
     evidence: str = ""  # what the kernel says, as it says it
-    starting_depth: int
-    depth_reason: Text
-    unknown: tuple[Text, ...] = ()  # what could not be found out, and why
     device: str = ""  # "259:2", or the source of a file system that is on no device
+    other_cache: Text | None = None  # dropping the files' pages does not empty it, so no read is shown to be cold
 
     @property
-    def name(self) -> str:
-        return " → ".join(self.layers)  # `overlay → ext4 → nvme0n1`
+    def starting_depth(self) -> int:
+        return self.medium.depth
 
     @property
-    def other_cache(self) -> Text | None:
-        """A cache of this machine that is not the file's pages, so that dropping those does not make a read cold."""
-        found = (_BESIDE_THE_PAGE_CACHE.get(layer.split(" ")[0]) for layer in self.layers)
-        return next((said for said in found if said is not None), None)
+    def depth_reason(self) -> Text:
+        return self.medium.reason
 
     def __str__(self) -> str:
         return f"{self.medium.label.en}: {self.name}"
-
-    def _under(self, *layers: str, evidence: str) -> Self:
-        """The same with other layers on top."""
-        return replace(self, layers=(*layers, *self.layers), evidence=f"{evidence}; {self.evidence}")
 
 
 def kind_of(path: str | os.PathLike[str], *, root: Path = Path("/")) -> StorageKind:
     """Return what is under a path, and a depth to begin with; it takes well under a millisecond.
 
-    Never raises for a path that cannot be looked at: then the medium is `UNKNOWN`, and `unknown` says why.
+    Never raises for a path that cannot be looked at: then the medium is `UNKNOWN`.
     """
     return _Look(root).at(os.path.realpath(path), 0)
 
@@ -141,20 +123,16 @@ class Mount(NamedTuple):
     """One line of the table of mounts."""
 
     device: str  # "259:2"; a major of 0 means that there is no block device of this number
-    root: str  # what of the file system is mounted here: not "/" for bind mounts and subvolumes
     mount_point: str
     fs_type: str  # "ext4", "nfs4", "fuse.sshfs"
     source: str
-    options: dict[str, str]  # of the file system; one without a value has ""
-
-    @property
-    def is_bind(self) -> bool:
-        """Whether only a folder of a file system is mounted here (a subvolume of btrfs looks alike, and is not one)."""
-        return self.root not in ("/", "") and self.fs_type not in ("btrfs", "cgroup", "cgroup2", "nsfs")
+    options: str = ""  # of the file system, as they stand there
 
     def overlaid(self) -> list[str]:
         """The folders that an overlay shows as one, the one written to first."""
-        texts = [self.options.get(name, "") for name in ("upperdir", "lowerdir", "lowerdir+")]
+        options = [option.partition("=") for option in self.options.split(",")]
+        wanted = ("upperdir", "lowerdir", "lowerdir+")  # the last one comes once for each folder
+        texts = [_unescape(value) for each in wanted for name, _, value in options if name == each]
         # `::` starts those that hold data only
         return [path.replace("\\:", ":") for text in texts for path in re.split(r"(?<!\\):", text) if path]
 
@@ -168,46 +146,46 @@ class _Look:
     def at(self, path: str, depth: int) -> StorageKind:
         mount = mount_of(path, self._mounts)
         if mount is None or depth > _MOST_LAYERS:
-            return _kind(Medium.UNKNOWN, unknown=(_NOT_IN_THE_TABLE,))
+            return StorageKind(medium=Medium.UNKNOWN, evidence=f"mountinfo: no mount of {path}")
         evidence = f"mountinfo: {mount.device} {mount.fs_type} {mount.source} on {mount.mount_point}"
-        if mount.is_bind:
-            evidence += f", a bind mount of {mount.root}"
         if mount.fs_type == "overlay":
             return self._on_overlay(path, mount, evidence, depth)
-        medium, name = _file_system(mount)
+        fs_type, _, program = mount.fs_type.partition(".")
+        medium = _BY_TYPE.get(mount.fs_type)
+        if fs_type == "fuse":
+            # the program behind it: its subtype, else what it calls itself as the source
+            called = mount.source.partition(":")[0].partition("#")[0].lower()
+            medium = _BY_FUSE_PROGRAM.get(program or called, Medium.FUSE)
         if medium is None:
-            return self._on_devices(mount, evidence, depth)
-        return _kind(medium, layers=(name,), evidence=evidence, device=mount.source)
+            return self._on_disks(mount, evidence, depth)
+        name = mount.fs_type if medium is Medium.MEMORY else f"{mount.fs_type} {mount.source}".strip()
+        other = _OTHER_CACHES.get(fs_type)
+        return StorageKind(medium=medium, name=name, evidence=evidence, device=mount.source, other_cache=other)
 
     def _on_overlay(self, path: str, mount: Mount, evidence: str, depth: int) -> StorageKind:
         inside = os.path.relpath(path, mount.mount_point)
         for layer in filter(os.path.isabs, mount.overlaid()):
             if os.path.lexists(os.path.join(layer, inside)):
                 below = self.at(os.path.realpath(os.path.join(layer, inside)), depth + 1)
-                return below._under("overlay", evidence=f"{evidence}; layer: {layer}")
+                return replace(below, name=f"overlay → {below.name}")
         # a container sees the names of the host's folders, not the folders
-        return _kind(Medium.UNKNOWN, layers=("overlay",), evidence=evidence, unknown=(_LAYERS_HIDDEN,))
+        return StorageKind(medium=Medium.UNKNOWN, name="overlay", evidence=evidence)
 
-    def _on_devices(self, mount: Mount, evidence: str, depth: int) -> StorageKind:
-        devices = [read_device(folder) for folder in self._folders(mount)]
-        if not devices:
-            is_pseudo = mount.device.startswith("0:") and not mount.source.startswith("/dev/")
-            why = _ON_NO_DEVICE if is_pseudo else _DEVICE_HIDDEN.filled(device=mount.device)
-            told = {"evidence": evidence, "device": mount.device}
-            return _kind(Medium.UNKNOWN, layers=(mount.fs_type,), unknown=(why,), **told)
-        several = (f"{len(devices)} devices",) if len(devices) > 1 else ()
-        layers = (mount.fs_type, *several, *devices[0][0])
-        disks = {disk.name: disk for _, beneath in devices for disk in beneath}
-        loop = next((disk for disk in disks.values() if disk.backing_file is not None), None)
-        if loop is not None:  # what counts is what its file lies on
-            evidence = f"{evidence}; loop/backing_file={loop.backing_file or '?'}"
-            if loop.backing_file and os.path.exists(loop.backing_file):
-                return self.at(os.path.realpath(loop.backing_file), depth + 1)._under(*layers, evidence=evidence)
-            hidden = _FILE_HIDDEN.filled(name=loop.name)
-            return _kind(Medium.UNKNOWN, layers=layers, evidence=evidence, unknown=(hidden,))
-        medium = min((disk.medium for disk in disks.values()), key=_DISKS.index)
-        evidence = "; ".join([evidence, *(f"{disk.name}: {disk.fact}" for disk in disks.values())])
-        return _kind(medium, layers=layers, evidence=evidence, device=mount.device)
+    def _on_disks(self, mount: Mount, evidence: str, depth: int) -> StorageKind:
+        disks = list(dict.fromkeys(disk for folder in self._folders(mount) for disk in disks_of(folder)))
+        kind = StorageKind(medium=Medium.UNKNOWN, name=mount.fs_type, evidence=evidence, device=mount.device)
+        if not disks:
+            return replace(kind, evidence=f"{evidence}; /sys has no disk of it")
+        disk = min(disks, key=lambda each: (each.backing_file is None, _DISKS.index(each.medium)))
+        several = f", 1 of {len(disks)} disks" if len(disks) > 1 else ""
+        name, evidence = f"{mount.fs_type} → {disk.name}{several}", f"{evidence}; {disk.fact}"
+        kind = replace(kind, medium=disk.medium, name=name, evidence=evidence)
+        if disk.backing_file is None:
+            return kind
+        if os.path.exists(disk.backing_file):  # what counts is what its file lies on
+            below = self.at(os.path.realpath(disk.backing_file), depth + 1)
+            kind = replace(below, name=f"{name} → {below.name}", evidence=f"{evidence}; {below.evidence}")
+        return replace(kind, other_cache=_OTHER_CACHES["loop"])
 
     def _folders(self, mount: Mount) -> list[Path]:
         """Where /sys describes the devices of a mount; none where it does not (a container may hide them)."""
@@ -221,31 +199,6 @@ class _Look:
         return [Path(os.path.realpath(link)) for link in links if link.exists()]
 
 
-def _kind(medium: Medium, *, unknown: tuple[Text, ...] = (), **told: Any) -> StorageKind:
-    hidden = {Medium.VIRTUAL_DISK: _HOST_KNOWS, Medium.ZFS: _ZFS_HIDES}.get(medium)
-    hidden = _SERVER_CACHES if medium.reason in (_SERVER, _SERVERS) else hidden
-    unknown += () if hidden is None else (hidden,)
-    return StorageKind(medium=medium, starting_depth=medium.depth, depth_reason=medium.reason, unknown=unknown, **told)
-
-
-def _file_system(mount: Mount) -> tuple[Medium | None, str]:
-    """What the mount alone tells, and a name for it; no medium: it is on a block device, to be looked at."""
-    fs_type, source = mount.fs_type, mount.source
-    if fs_type == "fuse" or fs_type.startswith("fuse."):
-        # the program behind it: its subtype, else what it calls itself as the source
-        program, called = fs_type.partition(".")[2], source.partition(":")[0].partition("#")[0].lower()
-        program = program or (called if called in _BY_FUSE_PROGRAM else "")
-        medium: Medium | None = _BY_FUSE_PROGRAM.get(program, Medium.FUSE)
-        name = f"FUSE ({program or 'its program is not told'}) {source}".strip()
-    else:
-        medium = _BY_TYPE.get(fs_type)
-        proper = f"NFS {mount.options.get('vers', '4' if fs_type == 'nfs4' else '')}".strip()
-        name = f"{proper if medium is Medium.NFS else fs_type} {source if medium is not Medium.MEMORY else ''}".strip()
-    told = ((option, mount.options[option]) for option in _TELLING if option in mount.options)
-    facts = " ".join(f"{option}={value}" if value else option for option, value in told)
-    return medium, f"{name} ({facts})" if facts else name
-
-
 def parse_mountinfo(text: str) -> list[Mount]:
     """Read lines `id parent major:minor root mount-point options [tags] - type source super-options`; skip others."""
     mounts = []
@@ -254,14 +207,8 @@ def parse_mountinfo(text: str) -> list[Mount]:
         left, right = before.split(" "), after.split(" ")
         if len(left) < 6 or len(right) < 2:
             continue
-        options: dict[str, str] = {}
-        for option in filter(None, ",".join(right[2:3]).split(",")):
-            name, _, value = option.partition("=")
-            value = _unescape(value)
-            # `lowerdir+=` comes once for each layer
-            options[name] = f"{options[name]}:{value}" if name.endswith("+") and name in options else value
-        root, mount_point, fs_type, source = map(_unescape, (*left[3:5], *right[:2]))
-        mounts.append(Mount(left[2], root, mount_point, fs_type, source, options))
+        mount_point, fs_type, source = map(_unescape, (left[4], *right[:2]))
+        mounts.append(Mount(left[2], mount_point, fs_type, source, "".join(right[2:3])))
     return mounts
 
 
@@ -276,7 +223,6 @@ def mount_of(path: str, mounts: list[Mount]) -> Mount | None:
     return max(reversed(over), key=lambda mount: len(mount.mount_point), default=None)
 
 
-_MAPPED = {"LVM-": "LVM", "CRYPT-": "crypt", "mpath-": "multipath"}  # by how a device-mapper's uuid begins
 _BY_NAME = {
     Medium.NETWORK_DISK: ("nbd", "rbd", "drbd"),
     Medium.MEMORY: ("zram", "ram", "pmem"),
@@ -289,37 +235,27 @@ _VIRTUAL_VENDORS = ("QEMU", "VMware", "Msft", "Google", "DO", "ORACLE")
 
 
 class _Disk(NamedTuple):
-    """The end of a stack of devices; for a loop device that is a file."""
+    """The end of a stack of devices."""
 
     name: str
-    medium: Medium = Medium.UNKNOWN
-    fact: str = "nothing is beneath it"  # what tells the medium
-    backing_file: str | None = None
+    medium: Medium
+    fact: str  # what tells the medium
+    backing_file: str | None = None  # of a loop device; "" where it is not told
 
 
-def read_device(folder: Path, depth: int = 0) -> tuple[tuple[str, ...], tuple[_Disk, ...]]:
-    """Return what a folder of /sys tells: the layers worth a name from the device's top, and the disks beneath it."""
-    # Where a device lies on several, the first one's layers stand for all.
-    name = folder.name
+def disks_of(folder: Path, depth: int = 0) -> list[_Disk]:
+    """Return the disks beneath a device, a folder of /sys, whatever is stacked on them."""
     if (folder / "partition").exists():
-        return read_device(folder.parent, depth + 1)
+        folder = folder.parent
     if (folder / "loop").is_dir():
-        return (f"loop {name}",), (_Disk(name, backing_file=_text(folder / "loop/backing_file")),)
-    if (folder / "dm").is_dir():
-        uuid = _text(folder / "dm/uuid")
-        layer = next((kind for start, kind in _MAPPED.items() if uuid.startswith(start)), "device-mapper")
-        detail = _text(folder / "dm/name")
-    elif (folder / "md").is_dir():
-        layer, detail = _text(folder / "md/level") or "md", f"{_text(folder / 'md/raid_disks') or '?'} disks"
-    elif (folder / "bcache").is_dir():
-        layer, detail = "bcache", ""
-    else:
-        model = _text(folder / "device/model")
-        return (f"{name} ({model})" if model else name,), (_Disk(name, *_medium_of(folder, model)),)
+        file = _text(folder / "loop/backing_file")
+        return [_Disk(folder.name, Medium.UNKNOWN, f"loop/backing_file={file or '?'}", file)]
     slaves = sorted((folder / "slaves").glob("*")) if depth < _MOST_LAYERS else []
-    beneath = [read_device(Path(os.path.realpath(slave)), depth + 1) for slave in slaves]
-    disks = dict.fromkeys(disk for _, found in beneath for disk in found) or (_Disk(name),)
-    return (f"{layer} {detail or name}", *(beneath[0][0] if beneath else ())), tuple(disks)
+    if slaves:
+        return [disk for slave in slaves for disk in disks_of(Path(os.path.realpath(slave)), depth + 1)]
+    model = _text(folder / "device/model")
+    medium, fact = _medium_of(folder, model)
+    return [_Disk(f"{folder.name} ({model})" if model else folder.name, medium, f"{folder.name}: {fact}")]
 
 
 def _medium_of(folder: Path, model: str) -> tuple[Medium, str]:

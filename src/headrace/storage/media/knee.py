@@ -83,7 +83,6 @@ class ProbeResult:
     random: tuple[MeasuredReading, ...]  # the ladder of depths
     knee: Knee
     suggestion: Suggestion
-    unknown: tuple[Text, ...]  # what could not be learnt, and why
     seconds: float
 
 

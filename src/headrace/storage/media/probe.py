@@ -59,7 +59,6 @@ def probe(path: str | os.PathLike[str], *, seconds: float = 15.0, depth_max: int
         random=ladder,
         knee=knee,
         suggestion=suggest_depth(kind, knee, ladder),
-        unknown=kind.unknown,
         seconds=time.monotonic() - begin,
     )
 
@@ -141,7 +140,9 @@ def _look_through(folder: str, seconds: float) -> tuple[dict[str, int], int]:
 _IN_CACHE = bytes(byte & 1 for byte in range(256))  # only the lowest bit of what `mincore` says of a page is defined
 
 _IS_MEMORY = Text("it is memory: nothing is ever cold", "本身就是内存，没有“冷”可言")
-_DROPPED = Text("dropped from the page cache, and a look showed that it was gone", "已逐出页缓存，并经检查确认")
+_DROPPED = Text(
+    "dropped from this machine's page cache, and a look showed that it was gone", "已逐出本机页缓存，并经检查确认"
+)
 _LEFT = Text(
     "{share} stayed in the page cache: mapped, locked or unwritten", "{share} 仍在页缓存：被映射、锁定或未写回"
 )
