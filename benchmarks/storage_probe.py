@@ -51,18 +51,14 @@ def ours(run: Run, path: Path, seconds: float) -> dict[str, Any]:
     return document
 
 
-def fio(run: Run, path: Path, *, depth: int, seconds: float) -> dict[str, float]:
-    """The same reads by fio: rate, reads a second, median latency."""
+def fio(run: Run, path: Path, *, depth: int, seconds: float) -> float:
+    """The same reads by fio: their rate."""
     command = ["fio", "--name=read", f"--filename={path}", "--readonly", "--rw=randread", f"--bs={READ_BYTES}"]
     command += ["--direct=1", "--ioengine=psync", "--thread", f"--numjobs={depth}", "--group_reporting", "--time_based"]
     command += [f"--runtime={seconds}", "--ramp_time=0.2", "--norandommap", "--randrepeat=0", "--output-format=json"]
     told = run(command)
-    read = json.loads(told[told.index("{") :])["jobs"][0]["read"]
-    return {
-        "bytes_per_s": read["bw_bytes"],
-        "reads_per_s": read["iops"],
-        "median_s": read["clat_ns"]["percentile"]["50.000000"] / 1e9,
-    }
+    rate: float = json.loads(told[told.index("{") :])["jobs"][0]["read"]["bw_bytes"]
+    return rate
 
 
 def compare(run: Run, path: Path, options: argparse.Namespace, *, depths: tuple[int, ...]) -> dict[str, Any]:
@@ -81,16 +77,14 @@ def compare(run: Run, path: Path, options: argparse.Namespace, *, depths: tuple[
     for depth in sorted(rounds[0]["ours"]):
         readings = [each["ours"][depth] for each in rounds if depth in each["ours"]]
         pairs = [(each["ours"][depth], each["fio"][depth]) for each in rounds if depth in each["fio"]]
-        ratios = [mine["bytes_per_s"] / yours["bytes_per_s"] for mine, yours in pairs]
+        ratios = [mine["bytes_per_s"] / yours for mine, yours in pairs]
         rows.append(
             {
                 "depth": depth,
                 "bytes_per_s": statistics.median(each["bytes_per_s"] for each in readings),
                 "reads_per_s": statistics.median(each["bytes_per_s"] for each in readings) / READ_BYTES,
-                "median_s": statistics.median(each["median_s"] for each in readings),
                 "coldness": sorted({each["coldness"] for each in readings}),
-                "fio_bytes_per_s": statistics.median(each["bytes_per_s"] for _, each in pairs) if pairs else None,
-                "fio_median_s": statistics.median(each["median_s"] for _, each in pairs) if pairs else None,
+                "fio_bytes_per_s": statistics.median(each for _, each in pairs) if pairs else None,
                 "ratio_to_fio": statistics.median(ratios) if ratios else None,
                 "ratio_spread": [min(ratios), max(ratios)] if ratios else None,
             }
@@ -128,7 +122,7 @@ def case_reads(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 def case_latency(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     with slow_file(folder, servers=8, latency_s=0.02, jitter=0.2) as path:
         result = compare(run_plain, path, options, depths=(1, 2, 4, 8, 16, 32))
-    return result | {"limit_bytes_per_s": 8 * READ_BYTES / 0.02, "expected_knee": 8, "expected_median_s": 0.02}
+    return result | {"limit_bytes_per_s": 8 * READ_BYTES / 0.02, "expected_knee": 8}
 
 
 def case_free(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -147,7 +141,7 @@ def show(name: str, result: dict[str, Any]) -> None:
     if "expected_knee" in result:
         said = [knee["depth"] or knee["state"] for knee in result["knees"]]
         print(f", knee expected {result['expected_knee']}, found {said}", end="")
-    print("\n depth       ours  of limit        fio  ours/fio (spread)     median   fio's median")
+    print("\n depth       ours  of limit        fio  ours/fio (spread)")
     for row in result["rows"]:
         share = f"{row['bytes_per_s'] / limit:.2f}" if limit else ""
         if "limit_reads_per_s" in result:
@@ -157,10 +151,7 @@ def show(name: str, result: dict[str, Any]) -> None:
         if theirs is not None:
             low, high = row["ratio_spread"]
             beside = f"{theirs / 1e6:7.1f} MB/s  {row['ratio_to_fio']:.2f} ({low:.2f} - {high:.2f})"
-        times = "".join(
-            f"  {1e3 * each:8.3f} ms" for each in (row["median_s"], row["fio_median_s"]) if each is not None
-        )
-        print(f"{row['depth']:6d} {row['bytes_per_s'] / 1e6:7.1f} MB/s  {share:>6}  {beside:34}{times}")
+        print(f"{row['depth']:6d} {row['bytes_per_s'] / 1e6:7.1f} MB/s  {share:>6}  {beside}")
 
 
 def main() -> int:

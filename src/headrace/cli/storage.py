@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
-from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits
+from headrace.model import Text, format_bytes, three_digits
 
 from .arguments import Commands, add_command, add_language, seconds, whole
-from .terminal import EXIT_OK, Terminal, line, printable, say, table_of
+from .terminal import EXIT_OK, Terminal, line, say, table_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,39 +31,13 @@ exit codes: 0 measured, 2 nothing could be measured (no such path, too little to
 
 _TITLE = Text("{path}: {label}", "{path}：{label}")
 _EVIDENCE = Text("evidence: {fact}", "依据：{fact}")
-_START_DEPTH = Text("begin with a depth of {depth} ({reason}); not measured", "起始深度：{depth}（{reason}）；未经测量")
-_FILES = Text("{count} of its files, {size}: {examples}", "读取了其中 {count} 个文件，共 {size}：{examples}")
-_PASSED_OVER = Text("passed over: {count}, unreadable, empty or with holes", "跳过 {count} 个：无权读取、为空或有空洞")
-_TOOK = Text("measured in {seconds}", "用时 {seconds}")
-
-_COLUMNS = Text(",rate,spread,median,worst,from", ",速率,波动,中位数,最慢,数据来自")
+_FILES = Text("{count} of its files, {size}", "读取了其中 {count} 个文件，共 {size}")
+_COLUMNS = Text(",MB/s,from", ",MB/s,数据来自")
 _IN_ORDER = Text("in order", "顺序读取")
 _AGAIN = Text("in order, a second time", "顺序再读一遍")
 _RANDOM = Text("{size} at random, {depth} at a time", "{size} 随机读取，{depth} 路")
-_STATES = {  # by the values of Coldness
-    "cold": (Text("storage (cold)", "存储（冷）"), ""),
-    "warm": (Text("memory (warm)", "内存（热）"), "dim"),
-    "partly": (Text("partly page cache", "部分来自页缓存"), "yellow"),
-    "unknown": (Text("unknown", "未知"), "yellow"),
-}
-_HOW_KNOWN = Text("{state}: {how}", "{state}：{how}")
-
-_KNEES = {  # by the values of KneeState
-    "found": Text(
-        "Knee at {depth}: {rate}, {gain} times what one read at a time brings; more bring no more.",
-        "拐点：{depth} 路并发可达 {rate}，是单路的 {gain} 倍；再多也不会更快。",
-    ),
-    "not_reached": Text(
-        "Knee: not reached. {depth} at a time bring {rate}, {gain} times what one brings.",
-        "拐点：尚未出现。{depth} 路并发时为 {rate}，是单路的 {gain} 倍。",
-    ),
-    "too_noisy": Text(
-        "Knee: withheld. Rates differ by {noise} from round to round, more than what is to be told apart.",
-        "拐点：不予给出。各轮速率相差 {noise}，大于需要分辨的差别。",
-    ),
-    "not_measured": Text("Knee: not measured.", "拐点：未测定。"),
-}
-_NEXT = Text("Next: io_depth={depth} ({reason}).", "下一步：io_depth={depth}（{reason}）。")
+_WHY = Text("{state}: {reason}", "{state}：{reason}")
+_NEXT = Text("Next: io_depth={depth}.", "下一步：io_depth={depth}。")
 _ESTIMATE = Text("Next: io_depth={depth} (an estimate: {reason}).", "下一步：io_depth={depth}（估计值：{reason}）。")
 _WORKERS = Text("num_workers is for decoding, about one a processor.", "num_workers 只管解码，大约每个处理器一个。")
 _READING = Text("reading {path}", "正在读取 {path}")
@@ -89,21 +61,15 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     head = {"schema": "headrace/storage/2", "headrace": __version__, "path": args.path}
     if args.no_measure:
         kind = kind_of(args.path)
-        if args.json:
-            terminal.json(head | {"kind": _plain(kind)})
-        else:
-            terminal.parts(_kind_parts(args.path, kind))
-        return EXIT_OK
-
-    # a quarter of a minute needs no line in a log
-    is_watched = sys.stderr.isatty() or args.verbosity > 0
-    progress = terminal.progress(say(_READING, path=args.path)) if is_watched else nullcontext()
-    with progress:
-        result = probe(args.path, seconds=args.seconds, depth_max=args.depth_max)
-    if args.json:
-        terminal.json(head | _plain(result))
+        document, parts = {"kind": _plain(kind)}, [*_kind_parts(args.path, kind), _next_step(kind, None)]
     else:
-        terminal.parts(_result_parts(result))
+        with terminal.progress(_READING.filled(path=args.path)):
+            result = probe(args.path, seconds=args.seconds, depth_max=args.depth_max)
+        document, parts = _plain(result), [*_result_parts(args.path, result)]
+    if args.json:
+        terminal.json(head | document)
+    else:
+        terminal.parts(parts)
     return EXIT_OK
 
 
@@ -116,58 +82,33 @@ def _plain(value: Any) -> Any:
     if not is_dataclass(value):
         return value
     derived = [name for name, each in vars(type(value)).items() if isinstance(each, property)]
-    names = [*(each.name for each in fields(value)), *derived]
-    return {name: _plain(getattr(value, name)) for name in names}
+    return {name: _plain(getattr(value, name)) for name in [*vars(value), *derived]}
 
 
 def _kind_parts(path: str, kind: StorageKind) -> Iterator[RenderableType]:
     yield line(say(_TITLE, path=path, label=kind.medium.label), "bold")
     yield f"  {kind.name}\n  {say(_EVIDENCE, fact=kind.evidence)}"
-    yield f"  {say(_START_DEPTH, depth=kind.starting_depth, reason=kind.depth_reason)}"
 
 
-def _result_parts(result: ProbeResult) -> Iterator[RenderableType]:
-    yield line(say(_TITLE, path=result.path, label=result.kind.medium.label), "bold")
-    yield f"  {result.kind.name}"
-    examples = ", ".join(printable(path, keep="") for path in result.examples)
-    yield f"  {say(_FILES, count=result.num_files, size=format_bytes(result.file_bytes), examples=examples)}"
-    if result.num_passed_over:
-        yield f"  {say(_PASSED_OVER, count=result.num_passed_over)}"
-    yield f"  {say(_TOOK, seconds=format_seconds(result.seconds))}\n"
-    names, readings = (
-        [_IN_ORDER, _AGAIN, *(_RANDOM for _ in result.random)],
-        [result.in_order, result.warm, *result.random],
-    )
+def _result_parts(path: str, result: ProbeResult) -> Iterator[RenderableType]:
+    yield from _kind_parts(path, result.kind)
+    yield f"  {say(_FILES, count=result.num_files, size=format_bytes(result.file_bytes))}\n"
+    names, readings = [_IN_ORDER, _AGAIN], [result.in_order, result.warm, *result.random]
+    names += [_RANDOM.filled(size=format_bytes(each.read_bytes), depth=each.depth) for each in result.random]
     rows = [
-        (
-            name.filled(size=format_bytes(reading.read_bytes), depth=reading.depth),
-            format_rate(reading.bytes_per_s),
-            f"±{100 * reading.spread:.0f} %" if len(reading.rates) > 1 else "",
-            format_seconds(reading.median_s),
-            format_seconds(reading.worst_s),
-            line(*_STATES[reading.coldness]),
-        )
+        (name, three_digits(reading.bytes_per_s / 1e6), say(reading.coldness.label))
         for name, reading in zip(names, readings, strict=True)
     ]
-    yield from (table_of(_COLUMNS, rows, left=(0, 5), folded={}), "")
-    for known in dict.fromkeys((_STATES[reading.coldness][0], reading.coldness_reason) for reading in readings):
-        yield line(say(_HOW_KNOWN, state=known[0], how=known[1]), "dim")
+    yield from (table_of(_COLUMNS, rows, left=(0, 2), folded={}), "")
+    for coldness, reason in dict.fromkeys((reading.coldness, reading.reason) for reading in readings):
+        if reason is not None:
+            yield line(say(_WHY, state=coldness.label, reason=reason), "dim")
+    knee = result.knee
     yield ""
-    knee, suggestion = result.knee, result.suggestion
-    rate, noise = format_rate(knee.bytes_per_s or 0.0), format_share(knee.noise or 0.0)
-    yield line(say(_KNEES[knee.state], depth=knee.depth, rate=rate, gain=three_digits(knee.gain), noise=noise), "bold")
-    next_step = _NEXT if suggestion.is_measured else _ESTIMATE
-    yield f"\n{say(next_step, depth=suggestion.io_depth, reason=suggestion.reason)}"
+    yield line(say(knee.state.label, depth=knee.depth, more=2 * (knee.depth or 0)), "bold")
+    yield _next_step(result.kind, result.io_depth)
     yield say(_WORKERS)
 
 
-def format_rate(bytes_per_s: float) -> str:
-    """Return a rate as disks are sold: in powers of ten.
-
-    >>> format_rate(104_857_600), format_rate(7.3e9), format_rate(49_152)
-    ('105 MB/s', '7.30 GB/s', '49.2 kB/s')
-    """
-    for factor, unit in ((1e9, "GB/s"), (1e6, "MB/s")):
-        if bytes_per_s >= 0.9995 * factor:
-            return f"{three_digits(bytes_per_s / factor)} {unit}"
-    return f"{three_digits(bytes_per_s / 1e3)} kB/s"
+def _next_step(kind: StorageKind, depth: int | None) -> str:
+    return say(_ESTIMATE if depth is None else _NEXT, depth=depth or kind.starting_depth, reason=kind.depth_reason)

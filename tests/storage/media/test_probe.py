@@ -15,8 +15,8 @@ import pytest
 
 from headrace.errors import UnusableInput
 from headrace.model import Text
-from headrace.storage.media import Medium, ProbeResult, kind_of, probe
-from headrace.storage.media.knee import Coldness, KneeState, MeasuredReading, find_knee
+from headrace.storage.media import Medium, kind_of, probe
+from headrace.storage.media.knee import Coldness, KneeState, find_knee
 from headrace.storage.media.probe import (
     LARGE_BYTES,
     ProbedBlock,
@@ -65,12 +65,8 @@ def stack() -> Iterator[contextlib.ExitStack]:
 
 
 def _opened(path: Path, stack: contextlib.ExitStack) -> ProbedFile:
-    files, _ = draw_files(str(path), 5.0, stack)
+    files = draw_files(str(path), 5.0, stack)
     return files[0]
-
-
-def _all_readings(result: ProbeResult) -> list[MeasuredReading]:
-    return [result.in_order, result.warm, *result.random]
 
 
 # ------------------------------------------------------------------ a whole probe
@@ -81,16 +77,12 @@ def test_a_folder_is_measured_and_left_as_it_was(data: Path) -> None:
     result = probe(data, seconds=1.5, depth_max=4)
     assert _state(data) == before
     assert (result.num_files, result.file_bytes) == (2, 2 * LARGE_BYTES + MIB + 200)
-    assert {os.path.basename(path) for path in result.examples} == {"shard-0.tar", "shard-1.tar"}
     assert [reading.depth for reading in result.random] == [1, 2, 4]
-    for reading in _all_readings(result):
-        assert reading.bytes_per_s > 0
-        assert 0 < reading.median_s <= reading.worst_s
-    assert all(len(reading.rates) >= 2 for reading in result.random)
-    assert result.suggestion.io_depth >= 1
+    assert all(reading.bytes_per_s > 0 for reading in (result.in_order, result.warm, *result.random))
+    assert result.knee.state is not KneeState.NOT_MEASURED
     assert result.kind == kind_of(data)
     with pytest.raises(FrozenInstanceError):
-        result.seconds = 0.0  # type: ignore[misc]  # that is the question
+        result.num_files = 0  # type: ignore[misc]  # that is the question
 
 
 def test_cold_reads_are_shown_to_be_cold(data: Path) -> None:
@@ -118,7 +110,7 @@ def test_memory_is_never_called_cold(data: Path) -> None:
 
 def test_small_files_are_read_where_there_are_no_large_ones(data: Path) -> None:
     result = probe(data / "small", seconds=0.6, depth_max=2)
-    assert (result.num_files, result.num_passed_over) == (40, 1)
+    assert result.num_files == 40
     assert [reading.depth for reading in result.random] == [1, 2]
 
 
@@ -164,9 +156,8 @@ def test_holes_are_not_taken_for_a_fast_disk(tmp_path: Path) -> None:
 def test_links_are_not_followed_and_nothing_stays_open(data: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     with contextlib.ExitStack() as stack:
-        files, num_passed_over = draw_files(str(data), 5.0, stack)
+        files = draw_files(str(data), 5.0, stack)
         assert {os.path.basename(file.path) for file in files} == {"shard-0.tar", "shard-1.tar"}
-        assert num_passed_over == 0
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -214,15 +205,16 @@ def test_coldness_is_judged_from_what_was_seen() -> None:
     disk = replace(kind_of("/proc"), medium=Medium.NVME)
     behind_fuse = replace(disk, other_cache=Text("a cache of its own", "自己的缓存"))
     for kind, cached, expected, said in (
-        (disk, 0.0, Coldness.COLD, "a look showed"),
+        (disk, 0.0, Coldness.COLD, ""),
+        (replace(disk, medium=Medium.NFS), 0.0, Coldness.COLD, "a server or a host may have it"),
         (disk, 0.4, Coldness.PARTLY, "40 % stayed"),
         (disk, None, Coldness.UNKNOWN, "not our files"),
         (behind_fuse, 0.0, Coldness.UNKNOWN, "a cache of its own"),
-        (replace(disk, medium=Medium.MEMORY), 0.0, Coldness.WARM, "nothing is ever cold"),
+        (replace(disk, medium=Medium.MEMORY), 0.0, Coldness.WARM, ""),
     ):
         state, reason = judge_coldness(kind, cached)
         assert state is expected, said
-        assert said in reason.en
+        assert (said in reason.en) if reason is not None else not said
 
 
 # ------------------------------------------------------------------ reading
@@ -232,7 +224,7 @@ def test_every_block_comes_once(tmp_path: Path, stack: contextlib.ExitStack) -> 
     sizes = (256 * 4096, 3 * 4096, 9 * 4096 + 5, 5000)
     for number, size in enumerate(sizes):
         (tmp_path / str(number)).write_bytes(os.urandom(size))
-    files, _ = draw_files(str(tmp_path), 5.0, stack)
+    files = draw_files(str(tmp_path), 5.0, stack)
     blocks = blocks_at_random(files, 4096)
     assert len(blocks) == len(set(blocks)) == 256 + 3 + 9 + 1
     assert {block.size for block in blocks} == {4096}
@@ -260,7 +252,7 @@ def test_the_knee_of_a_limited_reader_is_found() -> None:
     file = ProbedFile("limited", 1 << 30, -1)
     blocks = [_LimitedBlock(file, 4096 * number, 4096) for number in range(100_000)]
     depths = (1, 2, 4, 8, 16)
-    rates = {depth: [read_window(blocks, depth, 0.2).bytes_per_s for _ in range(3)] for depth in depths}
+    rates = {depth: [read_window(blocks, depth, 0.2)[0] for _ in range(3)] for depth in depths}
     knee = find_knee(rates)
     if knee.state is KneeState.TOO_NOISY:
         pytest.skip("the machine is too busy to tell")
@@ -276,7 +268,7 @@ def test_so_many_reads_are_in_flight_at_a_time() -> None:
             together.wait(timeout=60)
 
     blocks = [Meeting(ProbedFile("x", 4096, -1), 0, 4096)] * 8
-    assert len(read_window(blocks, 4, 60.0).latencies) == 8  # and it ends when the blocks do
+    assert read_window(blocks, 4, 60.0)[1] == 8  # and it ends when the blocks do
 
 
 def test_an_error_in_a_reader_is_raised_where_one_waits(tmp_path: Path, stack: contextlib.ExitStack) -> None:

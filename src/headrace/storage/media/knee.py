@@ -1,51 +1,49 @@
 """What a probe of storage found, and what follows from it: the knee, and a depth to read with. Pure."""
 
-import enum
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.model import Text
+from headrace.model import Said, Text
 
 from .kinds import Medium, StorageKind
 
 
-class Coldness(enum.StrEnum):
+class Coldness(Said):
     """Whether the bytes came from the storage or from this machine's page cache."""
 
-    COLD = "cold"  # shown: a look found nothing of it in the cache
-    WARM = "warm"
-    PARTLY = "partly"  # some of it was in the cache
-    UNKNOWN = "unknown"
+    COLD = "cold", Text("storage (cold)", "存储（冷）")  # shown: a look found nothing of it in the cache
+    WARM = "warm", Text("memory (warm)", "内存（热）")
+    PARTLY = "partly", Text("partly page cache", "部分来自页缓存")
+    UNKNOWN = "unknown", Text("unknown", "未知")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class MeasuredReading:
     """One way of reading, measured: so many reads at a time, each of one size."""
 
     depth: int
     read_bytes: int
-    rates: tuple[float, ...]  # bytes a second, one a round
-    median_s: float  # how long single reads took
-    worst_s: float
+    bytes_per_s: float
     coldness: Coldness
-    coldness_reason: Text
-
-    @property
-    def bytes_per_s(self) -> float:
-        return statistics.median(self.rates)
-
-    @property
-    def spread(self) -> float:
-        """How far the rounds lie from their median, as a share of it."""
-        return spread_of(self.rates)
+    reason: Text | None = None  # why it is neither cold nor warm, or how far it is cold
 
 
-class KneeState(enum.StrEnum):
-    FOUND = "found"
-    NOT_REACHED = "not_reached"  # the deepest one tried was still faster than the one before
-    TOO_NOISY = "too_noisy"
-    NOT_MEASURED = "not_measured"
+_FOUND = Text("Knee at {depth}: more reads at a time bring no more.", "拐点：{depth} 路并发；再多也不会更快。")
+_NOT_REACHED = Text(
+    "Knee: not reached. --depth-max {more} would tell more.", "拐点：尚未出现，可用 --depth-max {more} 继续测。"
+)
+_TOO_NOISY = Text(
+    "Knee: withheld. Rates differ from round to round by more than what is to be told apart.",
+    "拐点：不予给出。各轮速率之差大于需要分辨的差别。",
+)
+
+
+class KneeState(Said):
+    FOUND = "found", _FOUND
+    NOT_REACHED = "not_reached", _NOT_REACHED  # the deepest one tried was still faster than the one before
+    TOO_NOISY = "too_noisy", _TOO_NOISY
+    NOT_MEASURED = "not_measured", Text("Knee: not measured.", "拐点：未测定。")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,50 +52,29 @@ class Knee:
 
     state: KneeState
     depth: int | None = None
-    bytes_per_s: float | None = None
-    gain: float = 1.0  # against one reader
-    noise: float | None = None  # the spread of a usual depth
-
-
-@dataclass(frozen=True, kw_only=True)
-class Suggestion:
-    """The depth to read with, and what it rests on."""
-
-    io_depth: int
-    is_measured: bool
-    reason: Text
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
     """What is under a path, and how fast it can be read. Every figure was measured in this run."""
 
-    path: str
     kind: StorageKind
     num_files: int
     file_bytes: int
-    examples: tuple[str, ...]
-    num_passed_over: int  # files and folders that may not be read, are empty, or have holes
     in_order: MeasuredReading
     warm: MeasuredReading  # the same a second time
     random: tuple[MeasuredReading, ...]  # the ladder of depths
     knee: Knee
-    suggestion: Suggestion
-    seconds: float
+
+    @property
+    def io_depth(self) -> int | None:
+        """The depth to read with: the knee, where it is the storage's and not that of a cache before it."""
+        is_cached = any(reading.coldness in (Coldness.WARM, Coldness.PARTLY) for reading in self.random)
+        return None if is_cached and self.kind.medium is not Medium.MEMORY else self.knee.depth
 
 
 _WORTH_IT = 0.10  # a gain below this is not worth twice the readers
-_TOO_NOISY = 0.5  # a rate that may be off by half says nothing
-
-_KNEE = Text("the knee: no deeper one was faster by 10 % and the noise", "拐点：再增加深度，提升不超过 10% 与噪声")
-_LAST = Text(
-    "the deepest one tried: --depth-max {more} would tell more", "测过的最大深度；可用 --depth-max {more} 继续测"
-)
-
-
-def spread_of(rates: Sequence[float]) -> float:
-    """Half the distance between the slowest and the fastest round, as a share of the median."""
-    return (max(rates) - min(rates)) / 2 / statistics.median(rates)
+_MOST_NOISE = 0.5  # a rate that may be off by half says nothing
 
 
 def find_knee(rates: Mapping[int, Sequence[float]]) -> Knee:
@@ -113,29 +90,14 @@ def find_knee(rates: Mapping[int, Sequence[float]]) -> Knee:
     if len(tried) < 2 or any(len(each) < 2 for each in tried.values()):
         return Knee(state=KneeState.NOT_MEASURED)
     medians = {depth: statistics.median(each) for depth, each in tried.items()}
-    spreads = {depth: spread_of(each) for depth, each in tried.items()}
-    noise, (one, *_, last) = statistics.median(spreads.values()), medians
+    # half the distance between the slowest and the fastest round, as a share of the median
+    spreads = {depth: (max(each) - min(each)) / 2 / medians[depth] for depth, each in tried.items()}
 
     def beats(deeper: int, depth: int) -> bool:
         return medians[deeper] / medians[depth] - 1 > max(_WORTH_IT, spreads[deeper] + spreads[depth])
 
     knee = next(depth for depth in medians if not any(beats(each, depth) for each in medians if each > depth))
-    rate = medians[knee]
-    if noise > _TOO_NOISY or max(medians.values()) > (1 + 2 * _WORTH_IT) * rate:
-        return Knee(state=KneeState.TOO_NOISY, noise=noise)
-    return Knee(
-        state=KneeState.NOT_REACHED if knee == last else KneeState.FOUND,
-        depth=knee,
-        bytes_per_s=rate,
-        gain=rate / medians[one],
-        noise=noise,
-    )
-
-
-def suggest_depth(kind: StorageKind, knee: Knee, ladder: Sequence[MeasuredReading]) -> Suggestion:
-    """Return the depth that the measurement speaks for; where it does not, the kind's own, and say so."""
-    from_cache = any(reading.coldness in (Coldness.WARM, Coldness.PARTLY) for reading in ladder)
-    if knee.depth is None or (from_cache and kind.medium is not Medium.MEMORY):
-        return Suggestion(io_depth=kind.starting_depth, is_measured=False, reason=kind.depth_reason)
-    reason = _LAST.filled(more=2 * knee.depth) if knee.state is KneeState.NOT_REACHED else _KNEE
-    return Suggestion(io_depth=knee.depth, is_measured=True, reason=reason)
+    is_faster_elsewhere = max(medians.values()) > (1 + 2 * _WORTH_IT) * medians[knee]
+    if is_faster_elsewhere or statistics.median(spreads.values()) > _MOST_NOISE:
+        return Knee(state=KneeState.TOO_NOISY)
+    return Knee(state=KneeState.NOT_REACHED if knee == max(medians) else KneeState.FOUND, depth=knee)

@@ -16,7 +16,6 @@ import stat
 import statistics
 import threading
 import time
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +24,7 @@ from headrace.errors import HeadraceError, UnusableInput
 from headrace.model import Text, format_bytes
 
 from .kinds import Medium, StorageKind, kind_of
-from .knee import Coldness, MeasuredReading, ProbeResult, find_knee, suggest_depth
+from .knee import Coldness, Knee, MeasuredReading, ProbeResult, find_knee
 
 _READ_BYTES = 128 << 10  # of a read at random
 
@@ -42,24 +41,18 @@ def probe(path: str | os.PathLike[str], *, seconds: float = 15.0, depth_max: int
     begin, given = time.monotonic(), os.fspath(path)
     kind = kind_of(given)
     with contextlib.ExitStack() as stack:
-        files, num_passed_over = draw_files(given, 0.1 * seconds, stack)
+        files = draw_files(given, 0.1 * seconds, stack)
         in_order, warm = _read_in_order(kind, files, 0.2 * (begin + seconds - time.monotonic()))
-        ladder = _climb(kind, files, depth_max, begin + seconds)
+        ladder, knee = _climb(kind, files, depth_max, begin + seconds)
         advise(files, os.POSIX_FADV_DONTNEED)
-    knee = find_knee({reading.depth: reading.rates for reading in ladder})
     return ProbeResult(
-        path=given,
         kind=kind,
         num_files=len(files),
         file_bytes=sum(file.size for file in files),
-        examples=tuple(file.path for file in files[:3]),
-        num_passed_over=num_passed_over,
         in_order=in_order,
         warm=warm,
         random=ladder,
         knee=knee,
-        suggestion=suggest_depth(kind, knee, ladder),
-        seconds=time.monotonic() - begin,
     )
 
 
@@ -77,8 +70,8 @@ class ProbedFile(NamedTuple):
     fd: int
 
 
-def draw_files(path: str, seconds: float, stack: contextlib.ExitStack) -> tuple[list[ProbedFile], int]:
-    """Open files at or below a path (links are not followed) until the stack is closed; count those passed over."""
+def draw_files(path: str, seconds: float, stack: contextlib.ExitStack) -> list[ProbedFile]:
+    """Open files at or below a path, and keep them open until the stack is closed; links are not followed."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
@@ -91,10 +84,11 @@ def draw_files(path: str, seconds: float, stack: contextlib.ExitStack) -> tuple[
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
         what, next_step = f"{path} is neither a file nor a folder", "a folder with data, or one of its files"
         raise UnusableInput(what, next_step=next_step)
-    sizes, num_passed_over = _look_through(path, seconds) if stat.S_ISDIR(mode) else ({path: 0}, 0)
+    sizes, num_unreadable = _look_through(path, seconds) if stat.S_ISDIR(mode) else ({path: 0}, 0)
     files: list[ProbedFile] = []
     paths = [each for each, size in sizes.items() if size >= LARGE_BYTES] or list(sizes)
-    for each in random.sample(paths, min(_MOST_FILES, len(paths))):
+    drawn = random.sample(paths, min(_MOST_FILES, len(paths)))
+    for each in drawn:
         size = 0
         with contextlib.suppress(OSError):
             fd = os.open(each, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -103,17 +97,15 @@ def draw_files(path: str, seconds: float, stack: contextlib.ExitStack) -> tuple[
             size = os.lseek(fd, 0, os.SEEK_HOLE)  # zeros of a hole come at no cost: it would look like a fast disk
         if size >= _SMALLEST_BYTES:
             files.append(ProbedFile(each, size, fd))
-        else:
-            num_passed_over += 1
     if sum(file.size for file in files) < _LEAST_BYTES:
         folder = shlex.quote(path if stat.S_ISDIR(mode) else os.path.dirname(os.path.abspath(path)))
         raise UnusableInput(
             f"there is too little to read under {path}: it takes {format_bytes(_LEAST_BYTES)} of files",
             files=len(files),
-            passed_over=num_passed_over,
+            passed_over=len(drawn) - len(files) + num_unreadable,
             next_step=f"a folder with data; `cd {folder}; head -c 256M /dev/urandom >try; sync try` makes one",
         )
-    return files, num_passed_over
+    return files
 
 
 def _look_through(folder: str, seconds: float) -> tuple[dict[str, int], int]:
@@ -139,18 +131,12 @@ def _look_through(folder: str, seconds: float) -> tuple[dict[str, int], int]:
 
 _IN_CACHE = bytes(byte & 1 for byte in range(256))  # only the lowest bit of what `mincore` says of a page is defined
 
-_IS_MEMORY = Text("it is memory: nothing is ever cold", "本身就是内存，没有“冷”可言")
-_DROPPED = Text(
-    "dropped from this machine's page cache, and a look showed that it was gone", "已逐出本机页缓存，并经检查确认"
-)
-_LEFT = Text(
-    "{share} stayed in the page cache: mapped, locked or unwritten", "{share} 仍在页缓存：被映射、锁定或未写回"
-)
+_BEYOND = Text("for this machine; a server or a host may have it in a cache", "仅指本机；服务器或宿主机可能有缓存")
+_LEFT = Text("{share} stayed there: mapped, locked or unwritten", "{share} 仍在其中：被映射、锁定或未写回")
 _NOT_CHECKED = Text(
     "dropped from the page cache, unchecked: not our files", "已请求逐出页缓存，但文件属于他人，无法检查"
 )
 _NOT_KEPT = Text("this file system keeps nothing in the page cache", "该文件系统不把数据留在页缓存中")
-_READ_BEFORE = Text("read a moment before, so it is in the page cache", "刚刚读过，已在页缓存中")
 
 
 def advise(files: Sequence[ProbedFile], advice: int) -> None:
@@ -184,17 +170,16 @@ def drop_and_look(files: Sequence[ProbedFile]) -> float | None:
     return None if None in left else max(filter(None, left), default=0.0)
 
 
-def judge_coldness(kind: StorageKind, cached: float | None) -> tuple[Coldness, Text]:
-    """Return whether reads were cold, and how that is known; `cached` is what was in the page cache before."""
-    # Of this machine alone: what a server, a host or a controller keeps is not to be seen from here.
+def judge_coldness(kind: StorageKind, cached: float | None) -> tuple[Coldness, Text | None]:
+    """Return whether reads were cold, or why that is not known; `cached` is what was in the page cache before."""
     if kind.medium is Medium.MEMORY:
-        return Coldness.WARM, _IS_MEMORY
+        return Coldness.WARM, None
     if kind.other_cache is not None:
         return Coldness.UNKNOWN, kind.other_cache
     if cached is None:
         return Coldness.UNKNOWN, _NOT_CHECKED
     if cached <= 0.02:
-        return Coldness.COLD, _DROPPED
+        return Coldness.COLD, None if kind.medium in (Medium.NVME, Medium.SSD, Medium.HDD) else _BEYOND
     return Coldness.PARTLY, _LEFT.filled(share=f"{100 * cached:.0f} %")
 
 
@@ -219,13 +204,8 @@ class ProbedBlock(NamedTuple):
             raise UnusableInput(what, offset=self.offset, got=got, next_step="a path that nobody writes to meanwhile")
 
 
-class Window(NamedTuple):
-    bytes_per_s: float  # of all readers together
-    latencies: list[float]
-
-
-def read_window(blocks: Sequence[ProbedBlock], depth: int, seconds: float) -> Window:
-    """Read with so many threads at a time, until the time or the blocks are used up."""
+def read_window(blocks: Sequence[ProbedBlock], depth: int, seconds: float) -> tuple[float, int]:
+    """Read with so many threads until the time or the blocks are used up; return bytes a second and how many reads."""
     # A read counts evenly over the time that it took. The window opens when every reader has a first read behind it,
     # and not before `RAMP_S`; it closes when the last read has begun. So the depth is kept all the time.
     todo, stop = iter(blocks), threading.Event()
@@ -271,7 +251,7 @@ def read_window(blocks: Sequence[ProbedBlock], depth: int, seconds: float) -> Wi
     closed = max(start for start, _, _ in reads)
     if closed < opened + 0.04:  # the blocks were used up at once
         opened, closed = min(start for start, _, _ in reads), max(end for _, end, _ in reads)
-    return Window(rate_of(reads, opened, closed), [end - start for start, end, _ in reads])
+    return rate_of(reads, opened, closed), len(reads)
 
 
 def rate_of(reads: Sequence[tuple[float, float, int]], opened: float, closed: float) -> float:
@@ -292,13 +272,9 @@ def blocks_in_order(files: Sequence[ProbedFile], size: int) -> Iterator[ProbedBl
 
 def blocks_at_random(files: Sequence[ProbedFile], size: int) -> list[ProbedBlock]:
     """Blocks of the files in random order: each at most once, and the end of a file only where it is the whole file."""
-    ends = list(itertools.accumulate(max(1, file.size // size) for file in files))
-    blocks = []
-    for number in random.sample(range(ends[-1]), min(_MOST_PLACES, ends[-1])):
-        which = bisect_right(ends, number)
-        offset = size * (number - (ends[which - 1] if which else 0))
-        blocks.append(ProbedBlock(files[which], offset, min(size, files[which].size)))
-    return blocks
+    drawn = random.choices(files, [file.size for file in files], k=_MOST_PLACES)
+    numbered = ((file, random.randrange(max(1, file.size // size))) for file in drawn)
+    return list(dict.fromkeys(ProbedBlock(file, size * number, min(size, file.size)) for file, number in numbered))
 
 
 _IN_ORDER_BYTES = 1 << 20  # of a read in order
@@ -313,25 +289,27 @@ def _read_in_order(
     """One reader from the beginning of the data, and the last of that once more."""
     size, is_cold = _IN_ORDER_BYTES, judge_coldness(kind, drop_and_look(files))
     blocks = list(itertools.islice(blocks_in_order(files, size), _MOST_WINDOW_BYTES // size))
-    cold = read_window(blocks, 1, seconds)
-    again = blocks[: len(cold.latencies)][-_WARM_BYTES // size :]
-    warm = read_window(again, 1, 1.0)
+    cold_rate, num_read = read_window(blocks, 1, seconds)
+    again = blocks[:num_read][-_WARM_BYTES // size :]
+    warm_rate, _ = read_window(again, 1, 1.0)
     is_kept = cached_share(again[-1].file) != 0.0
-    is_warm = (Coldness.WARM, _READ_BEFORE) if is_kept else (Coldness.UNKNOWN, _NOT_KEPT)
-    return _reading(1, size, [cold], is_cold), _reading(1, size, [warm], is_warm)
+    is_warm = (Coldness.WARM, None) if is_kept else (Coldness.UNKNOWN, _NOT_KEPT)
+    return MeasuredReading(1, size, cold_rate, *is_cold), MeasuredReading(1, size, warm_rate, *is_warm)
 
 
-def _climb(kind: StorageKind, files: list[ProbedFile], depth_max: int, end: float) -> tuple[MeasuredReading, ...]:
+def _climb(
+    kind: StorageKind, files: list[ProbedFile], depth_max: int, end: float
+) -> tuple[tuple[MeasuredReading, ...], Knee]:
     """Blocks at random at depth 1, 2, 4, …, in rounds: up and down, so that a drift does not look like a knee."""
     advise(files, os.POSIX_FADV_RANDOM)  # no readahead
     blocks = blocks_at_random(files, _READ_BYTES)
     depths = [*(1 << power for power in range(depth_max.bit_length()) if 1 << power < depth_max), depth_max]
-    windows: dict[int, list[Window]] = {}
+    rates: dict[int, list[float]] = {}  # by depth, one a round
     cached: list[float | None] = []
     for number in range(_ROUNDS):
         for place, depth in enumerate(depths if number % 2 == 0 else depths[::-1]):
-            rates = [each[0].bytes_per_s for each in windows.values()]
-            if number == 0 and place > 3 and max(rates[-2:]) < _FLAT * max(rates[:-2]):
+            first = [each[0] for each in rates.values()]
+            if number == 0 and place > 3 and max(first[-2:]) < _FLAT * max(first[:-2]):
                 depths = depths[:place]
                 break
             left_s = end - time.monotonic()
@@ -339,22 +317,10 @@ def _climb(kind: StorageKind, files: list[ProbedFile], depth_max: int, end: floa
                 break  # two rounds there must be
             cached.append(drop_and_look(files))
             window_s = left_s / ((_ROUNDS - number) * len(depths) - place) - RAMP_S
-            window = read_window(blocks[: _MOST_WINDOW_BYTES // _READ_BYTES], depth, window_s)
-            windows.setdefault(depth, []).append(window)
+            rate, num_read = read_window(blocks[: _MOST_WINDOW_BYTES // _READ_BYTES], depth, window_s)
+            rates.setdefault(depth, []).append(rate)
             # in turn, so that none is read again before all of them were
-            blocks = blocks[len(window.latencies) :] + blocks[: len(window.latencies)]
+            blocks = blocks[num_read:] + blocks[:num_read]
     judged = judge_coldness(kind, None if None in cached else max(filter(None, cached), default=0.0))
-    return tuple(_reading(depth, _READ_BYTES, each, judged) for depth, each in sorted(windows.items()))
-
-
-def _reading(depth: int, size: int, windows: list[Window], judged: tuple[Coldness, Text]) -> MeasuredReading:
-    latencies = [latency for window in windows for latency in window.latencies]
-    return MeasuredReading(
-        depth=depth,
-        read_bytes=size,
-        rates=tuple(window.bytes_per_s for window in windows),
-        median_s=statistics.median(latencies),
-        worst_s=max(latencies),
-        coldness=judged[0],
-        coldness_reason=judged[1],
-    )
+    medians = ((depth, statistics.median(each)) for depth, each in sorted(rates.items()))
+    return tuple(MeasuredReading(depth, _READ_BYTES, rate, *judged) for depth, rate in medians), find_knee(rates)
