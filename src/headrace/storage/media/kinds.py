@@ -25,8 +25,7 @@ _PROCESS = Text("one process stands between and may be single-threaded", "中间
 _COPYING = Text("reading is copying: a few readers fill the memory bus", "读取就是拷贝，几个读者就能占满内存带宽")
 _NOTHING = Text("nothing is known about it", "对它一无所知")
 _BUCKET = Text("object store through FUSE", "经 FUSE 挂载的对象存储")
-_CLUSTERS = "pvfs2 panfs wekafs glusterfs daos afs"  # pvfs2: OrangeFS
-_FUSE_CLUSTERS = "glusterfs seaweedfs mfs dfuse"  # mfs: MooseFS, dfuse: DAOS
+_CLUSTERS = "pvfs2 panfs wekafs glusterfs daos afs seaweedfs mfs dfuse"  # pvfs2: OrangeFS, mfs: MooseFS, dfuse: DAOS
 _BUCKETS = "s3fs gcsfuse goofys mountpoint-s3 juicefs rclone blobfuse blobfuse2 ossfs cosfs obsfs geesefs alluxio-fuse"
 
 
@@ -36,15 +35,12 @@ class Medium(enum.StrEnum):
     label: Text  # what people call it
     depth: int  # how many reads at a time to begin with; `headrace storage PATH` measures
     reason: Text  # why so many
-    file_systems: str  # what it is recognised by …
-    fuse_programs: str  # … and the programs behind FUSE
+    file_systems: str  # what it is recognised by: the kernel's, and programs behind FUSE
 
-    def __new__(
-        cls, value: str, label: Text, depth: int, reason: Text, file_systems: str = "", fuse_programs: str = ""
-    ) -> Self:
+    def __new__(cls, value: str, label: Text, depth: int, reason: Text, file_systems: str = "") -> Self:
         medium = str.__new__(cls, value)
         medium._value_, medium.label, medium.depth, medium.reason = value, label, depth, reason
-        medium.file_systems, medium.fuse_programs = file_systems, fuse_programs
+        medium.file_systems = file_systems
         return medium
 
     NVME = ("nvme", Text("NVMe", "NVMe 固态盘"), 32, _NVME)
@@ -57,10 +53,10 @@ class Medium(enum.StrEnum):
     LUSTRE = ("lustre", Text("Lustre", "Lustre 并行文件系统"), 32, _SERVERS, "lustre")
     GPFS = ("gpfs", Text("GPFS (Storage Scale)", "GPFS（Storage Scale）并行文件系统"), 32, _SERVERS, "gpfs")
     BEEGFS = ("beegfs", Text("BeeGFS", "BeeGFS 并行文件系统"), 32, _SERVERS, "beegfs")
-    CEPHFS = ("cephfs", Text("CephFS", "CephFS 分布式文件系统"), 32, _SERVERS, "ceph", "ceph ceph-fuse")
-    PARALLEL = ("parallel", Text("cluster file system", "集群文件系统"), 32, _SERVERS, _CLUSTERS, _FUSE_CLUSTERS)
-    OBJECT_STORE = ("object_store", _BUCKET, 64, _REQUEST, "", _BUCKETS)  # through FUSE: a bucket shown as files
-    SSHFS = ("sshfs", Text("sshfs", "sshfs"), 8, _PROCESS, "", "sshfs")
+    CEPHFS = ("cephfs", Text("CephFS", "CephFS 分布式文件系统"), 32, _SERVERS, "ceph ceph-fuse")
+    PARALLEL = ("parallel", Text("cluster file system", "集群文件系统"), 32, _SERVERS, _CLUSTERS)
+    OBJECT_STORE = ("object_store", _BUCKET, 64, _REQUEST, _BUCKETS)  # through FUSE: a bucket shown as files
+    SSHFS = ("sshfs", Text("sshfs", "sshfs"), 8, _PROCESS, "sshfs")
     FUSE = ("fuse", Text("FUSE", "FUSE 用户态文件系统"), 8, _PROCESS)
     SHARED_FOLDER = ("shared_folder", Text("folder of the host", "宿主机共享目录"), 8, _PROCESS, "9p virtiofs vboxsf")
     MEMORY = ("memory", Text("memory", "内存"), 4, _COPYING, "tmpfs ramfs devtmpfs hugetlbfs")
@@ -69,7 +65,6 @@ class Medium(enum.StrEnum):
 
 
 _BY_TYPE = {name: medium for medium in Medium for name in medium.file_systems.split()}
-_BY_FUSE_PROGRAM = {name: medium for medium in Medium for name in medium.fuse_programs.split()}
 # Of several disks under one file system, the first of these sets the pace.
 _DISKS = (Medium.HDD, Medium.NETWORK_DISK, Medium.UNKNOWN, Medium.VIRTUAL_DISK, Medium.SSD, Medium.NVME, Medium.MEMORY)
 _MOST_LAYERS = 16  # an overlay on a loop device on an overlay …; and a circle of links must end
@@ -155,7 +150,7 @@ class _Look:
         if fs_type == "fuse":
             # the program behind it: its subtype, else what it calls itself as the source
             called = mount.source.partition(":")[0].partition("#")[0].lower()
-            medium = _BY_FUSE_PROGRAM.get(program or called, Medium.FUSE)
+            medium = _BY_TYPE.get(program or called, Medium.FUSE)
         if medium is None:
             return self._on_disks(mount, evidence, depth)
         name = mount.fs_type if medium is Medium.MEMORY else f"{mount.fs_type} {mount.source}".strip()

@@ -135,9 +135,7 @@ _BEYOND = Text(
     "not from this machine; a server or a host may have its own cache", "并非来自本机；服务器或宿主机可能有缓存"
 )
 _LEFT = Text("{share} stayed there: mapped, locked or unwritten", "{share} 仍在其中：被映射、锁定或未写回")
-_NOT_CHECKED = Text(
-    "dropped from the page cache, unchecked: not our files", "已请求逐出页缓存，但文件属于他人，无法检查"
-)
+_NOT_CHECKED = Text("dropped from the page cache, unchecked: not our files", "已请求逐出页缓存；文件属于他人，无法检查")
 _NOT_KEPT = Text("this file system keeps nothing in the page cache", "该文件系统不把数据留在页缓存中")
 
 
