@@ -99,7 +99,7 @@ def _result_parts(path: str, result: ProbeResult) -> Iterator[RenderableType]:
         (name, three_digits(reading.bytes_per_s / 1e6), say(reading.coldness.label))
         for name, reading in zip(names, readings, strict=True)
     ]
-    yield from (table_of(_COLUMNS, rows, left=(0, 2), folded={}), "")
+    yield table_of(_COLUMNS, rows, left=(0, 2), folded={})
     for coldness, reason in dict.fromkeys((reading.coldness, reading.reason) for reading in readings):
         if reason is not None:
             yield line(say(_WHY, state=coldness.label, reason=reason), "dim")

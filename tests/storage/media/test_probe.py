@@ -206,7 +206,7 @@ def test_coldness_is_judged_from_what_was_seen() -> None:
     behind_fuse = replace(disk, other_cache=Text("a cache of its own", "自己的缓存"))
     for kind, cached, expected, said in (
         (disk, 0.0, Coldness.COLD, ""),
-        (replace(disk, medium=Medium.NFS), 0.0, Coldness.COLD, "a server or a host may have its own"),
+        (replace(disk, medium=Medium.NFS), 0.0, Coldness.COLD, "a server or a host may have it"),
         (disk, 0.4, Coldness.PARTLY, "40 % stayed"),
         (disk, None, Coldness.UNKNOWN, "not our files"),
         (behind_fuse, 0.0, Coldness.UNKNOWN, "a cache of its own"),

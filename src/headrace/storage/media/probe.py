@@ -132,7 +132,8 @@ def _look_through(folder: str, seconds: float) -> tuple[dict[str, int], int]:
 _IN_CACHE = bytes(byte & 1 for byte in range(256))  # only the lowest bit of what `mincore` says of a page is defined
 
 _BEYOND = Text(
-    "not from this machine; a server or a host may have its own cache", "并非来自本机；服务器或宿主机可能有缓存"
+    "not from this machine's memory; a server or a host may have it in its own",
+    "并非来自本机内存；服务器或宿主机可能有缓存",
 )
 _LEFT = Text("{share} stayed there: mapped, locked or unwritten", "{share} 仍在其中：被映射、锁定或未写回")
 _NOT_CHECKED = Text("dropped from the page cache, unchecked: not our files", "已请求逐出页缓存；文件属于他人，无法检查")
