@@ -21,10 +21,9 @@ from torch.utils.data._utils import fetch as torch_fetch
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.distributed import DistributedSampler
 
-from headrace.engine import SampleSeeds
+from headrace.engine import SampleSeeds, with_rows
 from headrace.errors import BatchTimeout, WorkerHang, WorkerLost
 from headrace.model import FeedReason, describe_error, is_from_signal
-from headrace.order import with_rows
 
 from .dataloader import DataLoader
 from .profiles import Origin, resolve_settings
@@ -334,7 +333,8 @@ def _probe(
         torch_worker._worker_info = info
         if init_fn is not None:
             init_fn(0)
-        first = next(with_rows(sampler) if is_batched else iter(sampler))
+        first = next(iter(sampler))
+        first = with_rows(first) if is_batched else first
         fetcher = torch_fetch._MapDatasetFetcher(dataset, is_batched, collate, False)
         vars(torch)["initial_seed"] = vars(torch.random)["initial_seed"] = lambda: info.seed
         # the whole batch where some samples of it make no sense
