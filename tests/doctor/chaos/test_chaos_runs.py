@@ -16,7 +16,7 @@ from headrace.model import FaultKind
 
 from .draws import draw_settings
 
-_QUICK_DRAWS = 6
+_QUICK_DRAWS = 4
 _QUICK_FAULTS = 9
 
 pytestmark = pytest.mark.alone  # what others leave in /dev/shm for a moment would be laid to the loader's charge
