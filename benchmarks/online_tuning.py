@@ -4,7 +4,7 @@ Loops without a step of their own, so that each sample a second more is one more
 batches of 16, with a budget of 64 MiB.
 
 - *disk*: each sample waits 30 ms for a disk that brings 400 a second and, like a hard disk, fewer where too many ask.
-- *cores*: each sample computes for some milliseconds, on the cores that there are.
+- *cores*: each sample computes for 6 ms, on the cores that there are.
 - *slow loop*: the disk, and a loop that takes 160 samples a second: the fewest workers that it does not wait for.
 - *throttle*: the same disk, without the price for a crowd: 400 samples a second, then 100, then 800.
 - *tenant*: each sample waits 20 ms and computes for 2; in the second stage, other processes want all cores.
@@ -62,8 +62,8 @@ class Disk:
 class Samples:
     """Samples that wait for a disk, and compute."""
 
-    def __init__(self, disk: Disk | None = None, rounds: int = 0) -> None:
-        self.disk, self.rounds = disk, rounds
+    def __init__(self, disk: Disk | None = None, compute_s: float = 0.0) -> None:
+        self.disk, self.compute_s = disk, compute_s
 
     def __len__(self) -> int:
         return 1 << 24
@@ -74,7 +74,8 @@ class Samples:
         if self.disk is not None:
             self.disk.wait()
         array = np.full(SAMPLE_BYTES // 4, index, np.float32)
-        for _ in range(self.rounds):  # a quarter of a millisecond each
+        began = time.thread_time()  # the core's time, however many want it and however fast it is
+        while time.thread_time() - began < self.compute_s:
             array = np.sqrt(array * array + 1.0)
         return array
 
@@ -188,7 +189,7 @@ def contenders(options: Options) -> list[Contender]:
         return Samples(Disk(0.03, 400.0, fall=0.1))
 
     def make_cores() -> Samples:
-        return Samples(rounds=24)
+        return Samples(compute_s=0.006)
 
     def run(make: Callable[[], Samples], is_tuned: bool, workers: int, step_s: float = 0.0) -> Result:
         seconds = tuned_s if is_tuned else sweep_s
@@ -207,7 +208,7 @@ def contenders(options: Options) -> list[Contender]:
         def change(stage: int) -> Any:
             return busy_processes(CORES) if stage == 1 else None
 
-        return staged(Samples(Disk(0.02, 1e6), rounds=8), stage_s, change, workers=workers, is_tuned=is_tuned)
+        return staged(Samples(Disk(0.02, 1e6), compute_s=0.002), stage_s, change, workers=workers, is_tuned=is_tuned)
 
     cases: list[tuple[str, Callable[[bool, int], Result], tuple[int, ...], tuple[int, ...]]] = [
         ("disk", partial(run, make_disk), SWEEP, (1, 32)),
