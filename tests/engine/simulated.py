@@ -103,6 +103,21 @@ def cores(sample_s: float, count: float, *, switching: float = 0.002) -> Supply:
     return lambda workers, now_s: min(workers, count) / sample_s / (1 + switching * max(0.0, workers - count))
 
 
+def by_turns(wait_s: float, compute_s: float, count: int) -> tuple[Supply, Supply]:
+    """Samples that wait and then compute, on so many cores: samples a second, and the share of time without a core.
+
+    Exact mean value analysis of a closed network: a delay, and one queue for all cores.
+    """
+    found, chances = [(0.0, 0.0)], [1.0]  # rate and share; that 0, 1, 2, … are at the cores, with one worker fewer
+    for workers in range(1, 129):
+        each = [n * compute_s / min(n, count) * chances[n - 1] for n in range(1, workers + 1)]
+        rate = workers / (wait_s + sum(each))
+        found.append((rate, (sum(each) - compute_s) * rate / workers))
+        busy = [rate * one / n for n, one in enumerate(each, 1)]
+        chances = [max(0.0, 1 - sum(busy)), *busy]
+    return lambda workers, now: found[workers][0], lambda workers, now: found[workers][1]
+
+
 def one_lock(sample_s: float, locked_share: float) -> Supply:
     """Workers that take turns for a part of each sample."""
     return lambda workers, now_s: min(workers, 1 / locked_share) / sample_s

@@ -5,13 +5,14 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.engine.controller import Controller, TuningWindow
 from headrace.model import AdjustmentReason, Lever
 
-from .simulated import Simulated, cores, knee, one_lock
+from .simulated import Simulated, by_turns, cores, knee, one_lock
 
 ENDLESS = 1e6  # samples a second: a loop that always waits
 starts = st.sampled_from([1, 2, 4, 8, 16, 32, 64])
@@ -50,6 +51,20 @@ def test_from_any_start_it_comes_close_to_the_best_within_a_minute(loader: Simul
     loader.run(60)
     assert usual_rate(loader, 15) >= 0.9 * loader.best_rate(0.0)
     assert usual_rate(loader, 15) >= 0.96 * before  # and it costs nothing to have asked for it
+
+
+@pytest.mark.parametrize("start", [1, 4, 32])
+@pytest.mark.parametrize(("wait_s", "compute_s", "count"), [(0.02, 0.002, 2), (0.02, 0.005, 2), (0.03, 0.001, 2)])
+def test_samples_that_wait_and_compute_get_the_workers_that_keep_all_cores_busy(
+    start: int, wait_s: float, compute_s: float, count: int
+) -> None:
+    supply, no_core = by_turns(wait_s, compute_s, count)
+    on_core = compute_s / (wait_s + compute_s)
+    loader = Simulated(
+        supply, lambda now: ENDLESS, start, noise=0.01, processors=count, on_core=on_core, no_core=no_core
+    )
+    loader.run(60)
+    assert usual_rate(loader, 15) >= 0.97 * loader.best_rate(0.0)
 
 
 @settings(max_examples=25, deadline=None)

@@ -22,6 +22,7 @@ _CHANGED, _CHANGED_ERRORS = 0.1, 4.0
 _LEAST_WINDOWS, _MOST_WINDOWS = 3, 8
 # of the time of busy workers: ready to run, and no core was free
 _CONTENDED_FROM = 0.25
+_BY_TURNS = 0.6  # so many more workers than cores can carry keep them busy, where samples hardly compute
 _STARVED_BUSY = 0.6
 _BYTES_FROM = 0.5
 # neighbours that are no further apart than this are not looked between
@@ -255,8 +256,9 @@ class Controller:
         most = min(seen.most_workers, bound) if self.now_s < until_s else seen.most_workers
         on_core, off_core = self._mean("cpu_share"), self._mean("no_core_share")
         if on_core > 0 and off_core < 1:
-            # one more than the cores can carry: that a sample waits for its core is measured, not that it need not
-            most = min(most, math.floor(seen.processors * (1 - off_core) / on_core) + 1)
+            # one more than the cores can carry; and where samples wait for something else, they come to a core by turns
+            by_turns = 1 + _BY_TURNS * max(0.0, 1 - on_core - off_core)
+            most = min(most, math.floor(by_turns * seen.processors * (1 - off_core) / on_core) + 1)
         return most
 
     def _spare(self, seen: TuningWindow) -> Adjustment | None:
