@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -143,11 +145,7 @@ def test_a_stretch_of_torchs_changes_nothing(name: str, batches: int, feeding: C
         assert said[1] == "measured ours"
 
 
-# ten seconds, where torch's persistent workers end as garbage; a pass that cannot begin shows the same by default
-PERSISTENT = pytest.param("persistent", marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("name", ["shuffled", PERSISTENT, "a lazy sampler", "one by one"])
+@pytest.mark.parametrize("name", ["shuffled", "persistent", "a lazy sampler", "one by one"])
 @pytest.mark.parametrize("at", [0, 5])
 def test_what_fails_in_ours_goes_on_with_torchs(
     name: str, at: int, feeding: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
@@ -169,7 +167,7 @@ def test_what_fails_in_ours_goes_on_with_torchs(
     assert said[1].endswith("torchs")
 
 
-@pytest.mark.parametrize("name", ["shuffled", PERSISTENT])
+@pytest.mark.parametrize("name", ["shuffled", "persistent"])
 def test_what_cannot_take_over_leaves_it_to_torchs(
     name: str, feeding: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +196,25 @@ def test_a_pass_of_persistent_workers_that_cannot_begin_is_torchs(
     said = feeding()
     assert train(LOADERS["persistent"](), passes=3) == expected
     assert said == ["begun ours", "RuntimeError: no more torchs", "begun torchs"]
+
+
+@pytest.mark.parametrize("stretch", [0, 1000])
+def test_persistent_workers_end_with_their_loader_and_not_as_garbage(
+    stretch: int, feeding: Callable[..., list[str]]
+) -> None:
+    said = feeding(stretch)
+    loader = LOADERS["persistent"]()
+    train(loader, passes=1)
+    assert said == ["begun torchs" if stretch else "begun ours"]
+    iterator: Any = loader._iterator
+    workers, ended = list(iterator._workers), weakref.ref(iterator.inner)
+    gc.disable()
+    try:
+        del loader, iterator
+        assert ended() is None
+        assert not any(worker.is_alive() for worker in workers)
+    finally:
+        gc.enable()
 
 
 def test_what_cannot_begin_leaves_the_draws_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,10 @@ class _Indices:
         try:
             self.kept.append(next(self._source))
         except Exception as error:
-            self._is_over, self.raised = isinstance(error, StopIteration), error
+            self._is_over = isinstance(error, StopIteration)
+            # an end is not kept: its traceback would keep the iterator whose workers asked, and torch waits long for
+            # workers whose iterator is left to the garbage collector
+            self.raised = None if self._is_over else error
             raise
 
 
