@@ -19,6 +19,9 @@ demo: $(VENV)/.installed  ## a training that waits for data, why, and the same o
 # Tests kill, stop and race real processes, and wait for them more than they compute: files of tests run in two processes,
 # each file's tests in turn (`make test JOBS=0`: all in one). A test that fails is tried once more, by itself: what fails
 # twice blocks the merge, what fails once is a race to be found, and the last line names it.
+# They start some hundred interpreters, each of which would compile our modules anew where the environment forbids to keep
+# what was compiled.
+test: export PYTHONDONTWRITEBYTECODE =
 JOBS ?= 2
 test: lint  ## everything that blocks a merge: ruff, mypy, pytest
 	$(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile || { \
