@@ -69,8 +69,10 @@ class TargetProcess:
         deadline = time.monotonic() + _CLEAN_UP_S
         try:
             while (left := self.processes()) and time.monotonic() < deadline:
-                # the tracker of multiprocessing removes named semaphores once all others are gone
-                self.end([pid for pid in left if "resource_tracker" not in read_text(f"/proc/{pid}/cmdline")])
+                # the tracker of multiprocessing removes named semaphores once all others are gone; without a command
+                # line yet, one that is just being started may be it
+                commands = {pid: read_text(f"/proc/{pid}/cmdline") for pid in left}
+                self.end([pid for pid, said in commands.items() if said and "resource_tracker" not in said])
                 time.sleep(0.01)
         finally:
             self.end(self.processes())
