@@ -26,7 +26,8 @@ def make():
 good = list(range(80))
 """
 
-pytestmark = pytest.mark.alone  # what others leave in /dev/shm for a moment would be laid to the loader's charge
+# what others leave in /dev/shm for a moment would be laid to the loader's charge
+looks_at_shm = pytest.mark.alone
 
 
 def run(*args: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
@@ -44,6 +45,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@looks_at_shm
 def test_a_good_data_set_survives(folder: Path) -> None:
     done = run("own_data:good", "--faults", "exit", "--num-faults", "3", "--workers", "2", cwd=folder)
     assert (done.returncode, "0 lost, 0 repeated" in done.stdout) == (0, True), done.stdout + done.stderr
@@ -52,6 +54,7 @@ def test_a_good_data_set_survives(folder: Path) -> None:
     assert 'DataLoader(…, on_error="quarantine", quarantine_file="bad.jsonl")' in done.stdout
 
 
+@looks_at_shm
 def test_bad_samples_of_the_users_are_a_finding(folder: Path) -> None:
     options = ("--faults", "exit", "--num-faults", "1", "--workers", "2", "--json", "-q")
     done = run("own_data.py:make", *options, cwd=folder)
@@ -64,6 +67,7 @@ def test_bad_samples_of_the_users_are_a_finding(folder: Path) -> None:
     assert document["totals"]["lost"] == document["totals"]["hangs"] == document["totals"]["leftovers"] == 0
 
 
+@looks_at_shm
 def test_it_speaks_chinese(folder: Path) -> None:
     done = run("own_data:good", "--faults", "abort", "--num-faults", "1", "--workers", "1", "--lang", "zh", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -181,10 +181,12 @@ for loader in (
     Repeating(Endless(), **workers),
 ):
     print([batch.tolist() if torch.is_tensor(batch) else batch for batch in loader])
+failing = iter(DataLoader(Failing(), **workers))
 try:
-    next(iter(DataLoader(Failing(), **workers)))
+    next(failing)
 except ValueError as error:
     print(str(error).splitlines()[0], str(error).splitlines()[-1])
+failing._shutdown_workers()  # its error keeps it: as garbage, it would wait for its worker for five seconds
 
 import sys
 if "headrace.loader" in sys.modules:  # what stands in fails, at the fourth batch

@@ -13,9 +13,8 @@ from headrace.model import FaultKind
 
 from .test_chaos_runs import check
 
-pytestmark = pytest.mark.alone  # what others leave in /dev/shm for a moment would be laid to the loader's charge
 
-
+@pytest.mark.alone  # what others leave in /dev/shm for a moment would be laid to the loader's charge
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("target", ["slots", "general"])
 @pytest.mark.parametrize("backend", ["process", "thread"])
