@@ -34,6 +34,7 @@ _STAYING_FDS = 4  # and their pipes
 _TIME_TO_CLEAN_UP_S = 30.0
 # What a process has loaded that may leave something in /dev/shm at any moment: another test run on this machine has it.
 _MAKERS = ("libtorch", "_multiprocessing.", "_posixshmem.")
+_room: list[Any] = []  # the file that is locked while a test runs, where several processes run them
 _crashed: set[str] = set()  # tests that ended the process they ran in
 _SHM_BEFORE = pytest.StashKey[set[str]]()
 _known_pids: set[int] = {os.getpid()}  # this process and whatever was seen below it
@@ -86,23 +87,31 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
             session.exitstatus = pytest.ExitCode.INTERRUPTED
 
 
-@pytest.fixture(autouse=True)
-def _has_the_machine_to_itself(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let a test that is marked `alone` wait until no test runs beside it, and those after it until it is over."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        yield
-        return
-    is_alone = request.node.get_closest_marker("alone") is not None
-    folder = request.getfixturevalue("tmp_path_factory").getbasetemp().parent  # of the whole run
-    with open(folder / "gate", "a+") as gate, open(folder / "room", "a+") as room:
-        fcntl.lockf(gate, fcntl.LOCK_EX)  # who waits for the whole room stands in the gate: nobody passes him
-        fcntl.lockf(room, fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH)  # no child of the test inherits it
-        fcntl.lockf(gate, fcntl.LOCK_UN)
-        yield
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before pytest-timeout's: no test's time goes by while it waits
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Let a test that is marked `alone` wait until no test runs beside it, and those after it until it is over.
+
+    Such tests that follow each other keep the machine: each would wait anew for one that came in between.
+    """
+    if hasattr(item.config, "workerinput") and not _room:  # one of several processes
+        folder = Path(item.config.getoption("basetemp")).parent  # of the whole run
+        _room.append(open(folder / "room", "a+"))  # noqa: SIM115  # closed below, which ends its lock
+        with open(folder / "gate", "a+") as gate:
+            fcntl.lockf(gate, fcntl.LOCK_EX)  # who waits for the whole room stands in the gate: nobody passes him
+            fcntl.lockf(_room[0], fcntl.LOCK_EX if _is_alone(item) else fcntl.LOCK_SH)  # no child inherits it
+    try:
+        return (yield)
+    finally:
+        if _room and not (_is_alone(item) and _is_alone(nextitem)):
+            _room.pop().close()
+
+
+def _is_alone(item: pytest.Item | None) -> bool:
+    return item is not None and item.get_closest_marker("alone") is not None
 
 
 @pytest.fixture(autouse=True)
-def _leaves_nothing_behind(_has_the_machine_to_itself: None, request: pytest.FixtureRequest) -> Iterator[None]:
+def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves a child process, a /dev/shm entry or open files behind."""
     if request.node.get_closest_marker("leaves_behind"):
         yield
