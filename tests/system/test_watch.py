@@ -171,6 +171,7 @@ def test_it_says_how_the_training_ended(tmp_path: Path) -> None:
 
 def _as_nobody(pid: int, path: str) -> None:
     sys.stderr = open(path, "w", buffering=1)  # noqa: SIM115  # ended with the process
+    main(["-q", "watch", "99999999", "--once"])  # loads what is needed: nobody may not read where Python lies
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
