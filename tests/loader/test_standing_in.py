@@ -31,6 +31,13 @@ class Numbers(Dataset[Any]):
         return {"x": torch.full((3,), float(index)), "y": index}
 
 
+class Batched(Numbers):
+    """Makes its samples for the batch that they are asked with, as those do that pad to its longest."""
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [torch.full((max(indices),), float(index)) for index in indices]
+
+
 class Stream(IterableDataset[Any]):
     """Splits itself, and draws."""
 
@@ -79,6 +86,7 @@ LOADERS: dict[str, Make] = {
     "weighted": lambda: DataLoader(
         Numbers(), batch_size=4, drop_last=True, sampler=WeightedRandomSampler([1.0, 2.0] * 30, 50), num_workers=1
     ),
+    "by batches": lambda: DataLoader(Batched(), batch_size=4, shuffle=True, num_workers=2),
     "one by one": lambda: DataLoader(Numbers(30), batch_size=None, shuffle=True, num_workers=2),
     "a lazy sampler": lambda: DataLoader(Numbers(), batch_sampler=LazySampler(60), num_workers=2),
     "an eager sampler": lambda: DataLoader(Numbers(), batch_sampler=EagerSampler(60), num_workers=1, prefetch_factor=5),

@@ -212,6 +212,11 @@ class DataLoader(torch_data.DataLoader[_T_co]):
         return bool(getattr(self.dataset, "__getitems__", None))
 
     @property
+    def _keeps_batches_whole(self) -> bool:
+        """Whether `__getitems__` gets whole batches: a collation of the user's own may need what it returns."""
+        return not self._uses_slots
+
+    @property
     def _is_iterable(self) -> bool:
         return bool(self._dataset_kind == torch_loader._DatasetKind.Iterable)
 

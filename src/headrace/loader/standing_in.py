@@ -44,6 +44,7 @@ class _Shadow(DataLoader[Any]):
     """Our loader over what a script's loader holds; what is to be warned of, that one has said."""
 
     _watches_draws = True
+    _keeps_batches_whole = True  # as torch does
 
     def check_worker_number_rationality(self) -> None:
         pass

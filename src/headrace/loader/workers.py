@@ -191,7 +191,7 @@ class WorkersIterator(torch_loader._BaseDataLoaderIter):
         if ahead is None and loader._asked_prefetch_factor is not None:
             ahead = max(1, loader._asked_prefetch_factor * loader.num_workers)
         return FeedSettings(
-            whole_batches=not loader._auto_collation or (loader._has_getitems and not loader._uses_slots),
+            whole_batches=not loader._auto_collation or (loader._has_getitems and loader._keeps_batches_whole),
             in_order=loader.in_order,
             timeout_s=loader.timeout,
             batches_ahead=ahead,

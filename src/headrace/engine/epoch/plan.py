@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 class FeedSettings:
     """What a loader asks of its feed."""
 
-    whole_batches: bool  # never split a batch: no batching, or a custom collation over `__getitems__`
+    whole_batches: bool  # never split a batch: no batching, or `__getitems__` that is to see all of it
     in_order: bool
     timeout_s: float
     batches_ahead: int | None  # given by the user; None: follow what is measured
