@@ -35,6 +35,18 @@ class Shared(Transform):
         return float(self.shared.rand())
 
 
+_OF_MODULE = np.random.default_rng(3)
+
+
+def _draw() -> float:
+    return float(_OF_MODULE.random())
+
+
+class OfModule(Transform):
+    def __call__(self) -> float:
+        return _draw()
+
+
 class Augmented(Dataset[Any]):
     """Nested as in a `Compose`; every `late`-th draw only from there on."""
 
@@ -76,6 +88,7 @@ MAKERS: dict[str, Callable[[], Transform]] = {
     "Random": lambda: Transform(random.Random()),
     "torch": lambda: Transform(torch.Generator()),
     "class": lambda: Shared(None),
+    "module": lambda: OfModule(None),
 }
 
 
@@ -94,7 +107,7 @@ def test_what_is_drawn_does_not_depend_on_the_run_or_the_workers(kind: str, late
     ]
     assert seen[0] == seen[1] == seen[2]
     assert len({row[0] for row in seen[0]}) == 96 - late + bool(late)
-    if kind != "class":
+    if kind not in ("class", "module"):
         assert all(one != other for one, other in seen[0][late:])
 
 

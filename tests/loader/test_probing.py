@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, get_worker_info
 from headrace.loader import probe_samples
 from headrace.model import FeedReason
 
+_OF_MODULE = np.random.RandomState(0)
+
 
 class Kind(Dataset[Any]):
     """A data set whose samples depend on one thing."""
@@ -37,6 +39,8 @@ class Kind(Dataset[Any]):
                 index += int(torch.randint(2, ()))
             case "held":
                 index += int(self.rng.integers(2))
+            case "its module's":
+                index += _OF_MODULE.randint(2)
             case "made with the first sample":
                 self.lazy = self.lazy or random.Random(index)
                 index += self.lazy.randrange(2)
@@ -77,6 +81,7 @@ CASES = {
     "numpy": FeedReason.DRAWS,
     "torch": FeedReason.DRAWS,
     "held": FeedReason.DRAWS,
+    "its module's": FeedReason.DRAWS,
     "made with the first sample": FeedReason.DRAWS,
     "puts it back": FeedReason.DRAWS,
     "worker": FeedReason.ASKS_WORKER,

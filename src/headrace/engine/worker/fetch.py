@@ -14,11 +14,12 @@ import gc
 import pickle
 import random
 import sys
+import sysconfig
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from types import FrameType, FunctionType, ModuleType, TracebackType
+from types import CodeType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ TRIAL_SAMPLES = 16
 _SLOW_SAMPLE_NS = 200_000
 # how far `reachable` walks: objects in all, and of each what it refers to; generators that a data set may hold
 _MOST_LOOKED_AT, _MOST_PARTS, _MOST_HELD = 5000, 1000, 64
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
 def mix_seed(base_seed: int, position: int) -> int:
@@ -129,9 +131,9 @@ class _Held:
 
 
 def find_generators(dataset: Any) -> list[Any]:
-    """The random generators that a data set holds, in itself, in what it is made of, or in their classes."""
+    """The random generators that a data set holds, in itself, in what it is made of, in their classes or modules."""
     kinds, found, classes = tuple(_kinds()), dict[int, Any](), set[type]()
-    for one in reachable(dataset):
+    for one in reachable(dataset, has_globals=True):
         new = [cls for cls in type(one).__mro__ if cls not in classes]
         classes.update(new)
         for value in [one, *(value for cls in new for value in [*vars(cls).values()])]:
@@ -143,8 +145,11 @@ def find_generators(dataset: Any) -> list[Any]:
     return [one for one in found.values() if not any(one is other for other in is_ours)][:_MOST_HELD]
 
 
-def reachable(holder: object) -> Iterator[Any]:
-    """Something and what it refers to, directly or not: as far as a bounded walk comes, and not into modules."""
+def reachable(holder: object, *, has_globals: bool = False) -> Iterator[Any]:
+    """Something and what it refers to, directly or not: as far as a bounded walk comes, and not into modules.
+
+    `has_globals`: also what functions and methods name in their module, if it is none of an installed library.
+    """
     todo, seen = deque([holder]), {id(holder)}
     while todo and len(seen) < _MOST_LOOKED_AT:
         one = todo.popleft()
@@ -154,16 +159,38 @@ def reachable(holder: object) -> Iterator[Any]:
             inside = one
         elif isinstance(one, dict):
             inside = one.values()
-        elif isinstance(one, FunctionType):  # not the globals of its module
-            inside = (one.__closure__, one.__defaults__)
+        elif isinstance(one, FunctionType):
+            inside = (one.__closure__, one.__defaults__, *(_named_globals(one) if has_globals else ()))
         else:
             inside = gc.get_referents(one)
+            if has_globals:
+                inside += [part for cls in type(one).__mro__ for part in vars(cls).values() if _is_own(part)]
         with contextlib.suppress(RuntimeError):  # another thread changes it meanwhile
             for part in islice(inside, _MOST_PARTS):
                 is_new = id(part) not in seen and (gc.is_tracked(part) or type(part).__name__ == "Generator")
                 if is_new and not _is_closed(part):  # torch's generators are not tracked
                     seen.add(id(part))
                     todo.append(part)
+
+
+def _is_own(part: object) -> bool:
+    """Whether something is a function of no installed library, whose modules lead everywhere."""
+    return isinstance(part, FunctionType) and _is_own_file(part.__code__.co_filename)
+
+
+def _is_own_file(path: str | None) -> bool:
+    return bool(path) and not str(path).startswith(_LIBRARIES)
+
+
+def _named_globals(function: FunctionType) -> Iterator[object]:
+    """What a function's code names in its module, and in modules that it names there."""
+    codes = [function.__code__] if _is_own(function) else []
+    for code in codes:  # it grows
+        codes += [one for one in code.co_consts if isinstance(one, CodeType)]
+        for value in (function.__globals__.get(name) for name in code.co_names):
+            yield value
+            if isinstance(value, ModuleType) and _is_own_file(getattr(value, "__file__", None)):
+                yield from (vars(value).get(name) for name in code.co_names)
 
 
 def _is_closed(part: object) -> bool:
