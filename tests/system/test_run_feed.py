@@ -130,6 +130,20 @@ def test_a_profile_and_tuning_reach_the_loaders_that_keep_their_batches(mode: st
     assert (refused.returncode, "there is no profile 'nope'" in refused.stderr) == (2, True)
 
 
+CHANGING = """
+from torch.utils.data import DataLoader
+loader = DataLoader(list(range(24)), 4, num_workers=2)
+for loader.num_workers in (2, 0, 1):
+    print([batch.tolist() for batch in loader])
+"""
+
+
+def test_a_loader_whose_workers_are_changed_between_passes_goes_on(tmp_path: Path) -> None:
+    path = script(tmp_path, CHANGING)
+    done = run("--feed", "--out", "fed", path, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"{[list(range(at, at + 4)) for at in range(0, 24, 4)]}\n" * 3)
+
+
 KINDS = """
 import random
 import torch

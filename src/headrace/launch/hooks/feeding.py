@@ -68,7 +68,7 @@ def _fed(loader: Any, dataloader: ModuleType, *, has_own_iterator: bool) -> "Fed
     try:
         from headrace.loader import DataLoader, FedIterator, Feeding
 
-        if isinstance(loader, DataLoader):
+        if isinstance(loader, DataLoader) or (loader in _known and not loader.num_workers):  # by now, without workers
             return None
         known, mode = _known.get(loader), feed_mode()
         if known is None:
