@@ -4,7 +4,6 @@ import ast
 import re
 from collections.abc import Iterator
 
-from .loader_calls import LoaderCall
 from .script import Function, Script, Spot, is_self
 
 # What opens a file that stays open, and cannot be shared by processes that were forked.
@@ -31,8 +30,8 @@ _MANY = 1_000_000
 _HIDES = re.compile(r"return( None| \((None,? ?)*\)| self\[.+\]| .+\.__getitem__\(.*\))?", re.DOTALL)
 
 
-def check(script: Script, loaders: list[LoaderCall]) -> Iterator[Spot]:
-    is_in_process = bool(loaders) and all(call.is_off("num_workers") for call in loaders)
+def check(script: Script) -> Iterator[Spot]:
+    is_in_process = bool(script.loaders) and all(call.is_off("num_workers") for call in script.loaders)
     named = [home for home in script.each(ast.ClassDef) if any(base.endswith("Dataset") for base in script.bases(home))]
     for home in script.each(ast.ClassDef):
         methods = {one.name: one for one in home.body if isinstance(one, Function)}
@@ -48,7 +47,7 @@ def check(script: Script, loaders: list[LoaderCall]) -> Iterator[Spot]:
         name = script.dotted(store.targets[0]).rpartition(".")[2]
         if name == "LOAD_TRUNCATED_IMAGES" and script.constants(store.value) == [True]:
             yield script.found("truncated-images", store)
-    for call in script.calls("numpy.load") if loaders or named else ():
+    for call in script.calls("numpy.load") if script.loaders or named else ():
         if any(one.arg == "allow_pickle" and script.constants(one.value) == [True] for one in call.keywords):
             yield script.found("allow-pickle", call)
 

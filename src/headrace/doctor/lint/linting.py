@@ -15,7 +15,6 @@ from headrace.errors import UnusableInput
 from headrace.model import Severity, Text
 
 from . import datasets, loaders, settings
-from .loader_calls import find_loaders
 from .script import Script, Spot
 
 SCHEMA = "headrace/lint/1"
@@ -139,9 +138,8 @@ def _look(path: str, text: bytes, project: bytes) -> Iterator[Spot]:
         where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
         said = error.msg if isinstance(error, SyntaxError) else str(error)
         raise UnusableInput(f"not Python {sys.version_info.major}.{sys.version_info.minor}: {said}{where}") from None
-    calls = find_loaders(script)
     for family in (settings, loaders, datasets):
-        yield from family.check(script, calls)
+        yield from family.check(script)
 
 
 def _is_silenced(spot: Spot, lines: list[bytes]) -> bool:

@@ -3,12 +3,9 @@
 import ast
 import re
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any
 
-from .loader_calls import LoaderCall
-from .script import Loop, Script, Spot, names_in, root_name
-
-Loops: TypeAlias = list[tuple[ast.For, list[LoaderCall]]]  # each with the loaders that it may run over
+from .script import LoaderCall, Loop, Script, Spot, names_in, pairs_of, root_name
 
 _EVALUATES = ("val", "test", "eval", "dev", "query", "gallery", "infer", "pred")
 _DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
@@ -21,13 +18,12 @@ _ON_A_DEVICE = ("cuda", "device", "accelerator", "fabric")
 _OFTEN_STEPS = 500  # rarer saves are few among the steps
 
 
-def check(script: Script, calls: list[LoaderCall]) -> Iterator[Spot]:
-    loops = list(_loops(script, calls))
-    yield from _needs_workers(script, calls)
-    yield from _copies(script, loops)
-    yield from _restarted_workers(script, calls, loops)
+def check(script: Script) -> Iterator[Spot]:
+    yield from _needs_workers(script)
+    yield from _copies(script)
+    yield from _restarted_workers(script)
     if any(script.calls(*_DDP)) and not _BY_RANK.search(script.text):
-        for call in calls:
+        for call in script.loaders:
             shuffles = call.values("shuffle") == [True] and "shuffle" not in call.unsure
             if shuffles and call.lacks("sampler") and call.lacks("batch_sampler"):
                 yield script.found("no-rank-sampler", call.node)
@@ -39,18 +35,18 @@ def check(script: Script, calls: list[LoaderCall]) -> Iterator[Spot]:
             yield from _saves(script, loop)
 
 
-def _loops(script: Script, calls: list[LoaderCall]) -> Iterator[tuple[ast.For, list[LoaderCall]]]:
+def _loops(script: Script) -> Iterator[tuple[ast.For, list[LoaderCall]]]:
     """Yield the loops over loaders, and the loaders that each may run over."""
     for loop in script.each(ast.For):
         origins = script.origins(loop.iter)
-        over = [call for call in calls if call.node in origins]
+        over = [call for call in script.loaders if call.node in origins]
         if over and len(over) == len(origins):
             yield loop, over
 
 
-def _needs_workers(script: Script, calls: list[LoaderCall]) -> Iterator[Spot]:
+def _needs_workers(script: Script) -> Iterator[Spot]:
     """Only what is sure: 0 workers, as they are written or as the only default, and no condition about it."""
-    for call in calls:
+    for call in script.loaders:
         if call.unsure or not call.is_off("num_workers"):
             continue
         flags = [script.flags[name].shown for name in call.settings("num_workers") & script.flags.keys()]
@@ -61,46 +57,39 @@ def _needs_workers(script: Script, calls: list[LoaderCall]) -> Iterator[Spot]:
                 yield script.found("workers-needed", call.node, code=f"{name}={values[0]}", workers=shown)
 
 
-def _copies(script: Script, loops: Loops) -> Iterator[Spot]:
+def _copies(script: Script) -> Iterator[Spot]:
     """Batches on their way to the device: pinned, but waited for; or not pinned, so that nobody can but wait."""
-    for loop, calls in loops:
-        moves = list(_moves(loop))
-        asked = [script.constants(value) if (value := _non_blocking(move)) else [False] for move in moves]
-        if not moves or not all(asked):
+    for loop, calls in _loops(script):
+        moves = list(_moves(script, loop))
+        if not moves or not all(asked for _, asked in moves):
             continue
-        if all(True in call.values("pin_memory") for call in calls) and not any(map(any, asked)):
-            yield script.found("pin-without-non-blocking", moves[0], code=ast.unparse(moves[0]))
+        if all(True in call.values("pin_memory") for call in calls) and not any(any(asked) for _, asked in moves):
+            yield script.found("pin-without-non-blocking", moves[0][0], code=ast.unparse(moves[0][0]))
         if all(call.is_off("pin_memory") for call in calls) and ".pin_memory()" not in script.text:
-            eager = [move for move, values in zip(moves, asked, strict=True) if all(values)]
+            eager = [move for move, asked in moves if all(asked)]
             if eager:
                 yield script.found("non-blocking-without-pin", eager[0], place=calls[0].node.lineno)
 
 
-def _moves(loop: ast.For) -> Iterator[ast.Call]:
-    """Yield the calls that copy what the loop was given to a device."""
+def _moves(script: Script, loop: ast.For) -> Iterator[tuple[ast.Call, list[Any]]]:
+    """Yield the calls that copy what the loop was given to a device, and what each may have as `non_blocking`."""
     names, inside = names_in(loop.target), [node for statement in loop.body for node in ast.walk(statement)]
     for node in inside:
         if isinstance(node, ast.comprehension) and root_name(node.iter) in names:
             names |= names_in(node.target)
     for node in inside:
         match node:
-            case ast.Call(func=ast.Attribute(attr="cuda")) if root_name(node.func) in names:
-                yield node
-            case ast.Call(func=ast.Attribute(attr="to"), args=[to, *_]) if root_name(node.func) in names:
-                if any(word in ast.unparse(to).lower() for word in _DEVICES):
-                    yield node
+            case ast.Call(func=ast.Attribute(attr="cuda" | "to" as way), args=args) if root_name(node.func) in names:
+                device = ast.unparse(args[0]).lower() if args else ""
+                if way == "cuda" or any(word in device for word in _DEVICES):
+                    asked = dict(pairs_of(node, "device", "non_blocking" if way == "cuda" else "")).get("non_blocking")
+                    yield node, script.constants(asked) if asked else [False]
 
 
-def _non_blocking(move: ast.Call) -> ast.expr | None:
-    named = next((one.value for one in move.keywords if one.arg == "non_blocking"), None)
-    is_cuda = isinstance(move.func, ast.Attribute) and move.func.attr == "cuda"
-    return named or (move.args[1] if is_cuda and len(move.args) > 1 else None)
-
-
-def _restarted_workers(script: Script, calls: list[LoaderCall], loops: Loops) -> Iterator[Spot]:
+def _restarted_workers(script: Script) -> Iterator[Spot]:
     """Loaders with workers that are made once, and iterated over in every epoch."""
-    epochs = {call: _epochs_around(script, loop, call) for loop, over in loops for call in over}
-    for call in calls:
+    epochs = {call: _epochs_around(script, loop, call) for loop, over in _loops(script) for call in over}
+    for call in script.loaders:
         has_workers = any(isinstance(one, int) and one > 0 for one in call.values("num_workers"))
         if has_workers and call.is_off("persistent_workers") and not _evaluates(script, call):
             around = epochs.get(call)

@@ -1,4 +1,4 @@
-"""A Python file as its syntax tree, and where the values in it come from.
+"""A Python file as its syntax tree: where the values in it come from, and what its loaders are given.
 
 Values are followed inside of one file: a name to all of its assignments, a parameter to all calls of its function, a
 call of a function of the file to what it returns, an attribute of `self` to its assignments in the class, a flag to its
@@ -24,6 +24,16 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.
 _PASS_ON = {"int", "bool", "enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm", "itertools.islice"}
 # What people call the namespace that a parser of the command line, or a configuration, gives them.
 _NAMESPACES = {"args", "arg", "opt", "opts", "options", "cfg", "config", "conf", "hparams", "hp", "params", "FLAGS"}
+_TORCH = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory")
+# The classes that are torch's loader, or pass what they are given on to it, and their positional arguments.
+_LOADERS = {
+    "torch.utils.data.DataLoader": _TORCH,
+    "torch.utils.data.dataloader.DataLoader": _TORCH,
+    "torchdata.stateful_dataloader.StatefulDataLoader": _TORCH,
+    "torch_geometric.loader.DataLoader": _TORCH[:3],
+    "torch_geometric.data.DataLoader": _TORCH[:3],
+    "monai.data.DataLoader": ("dataset", "num_workers"),
+}
 
 
 class Spot(NamedTuple):
@@ -120,6 +130,10 @@ class Script:
 
     def bases(self, home: ast.ClassDef) -> list[str]:
         return [self.dotted(base).rpartition(".")[2] for base in home.bases]
+
+    @cached_property
+    def loaders(self) -> list["LoaderCall"]:
+        return [LoaderCall(self, node) for node in self.calls(*_LOADERS)]
 
     # ---------------------------------------------------------------------------------- following values
 
@@ -276,10 +290,12 @@ class Script:
             return node.attr in self._namespaces or self._is_namespace(node.value)
         return isinstance(node, ast.Name) and node.id in self._namespaces
 
+    def stores_of(self, flag: Flag) -> list[ast.Assign]:
+        return [store for store in self.each(ast.Assign) if self.flag_of(store.targets[0]) is flag]
+
     def _is_changed(self, flag: Flag) -> bool:
         """Whether the script sets a flag itself, to something else than a share of what was asked for."""
-        stores = [store for store in self.each(ast.Assign) if self.flag_of(store.targets[0]) is flag]
-        return any(flag.name not in self.settings_in(store.value) for store in stores)
+        return any(flag.name not in self.settings_in(store.value) for store in self.stores_of(flag))
 
     # ---------------------------------------------------------------------------------- reading the tree
 
@@ -322,6 +338,67 @@ class Script:
                 self.parents[element] = place
                 return element
         return None
+
+
+class LoaderCall:
+    """A call that makes a loader, and what it is given as far as the file shows."""
+
+    def __init__(self, script: Script, node: ast.Call) -> None:
+        self._script, self.node = script, node
+        self.given: dict[str, list[ast.expr]] = defaultdict(list)
+        self.unsure = set[str]()  # given under a condition
+        self._is_whole = True  # nothing is given that cannot be seen
+        self._unpacked = set[ast.expr]()
+        self._put(pairs_of(node, *_LOADERS[script.dotted(node.func)]), is_sure=True)
+
+    def lacks(self, name: str) -> bool:
+        """Whether an argument is surely left out."""
+        return self._is_whole and name not in self.given
+
+    def values(self, name: str) -> list[Any]:
+        """Return the values that an argument may have; an empty list where it is not given, or not known."""
+        each = [self._script.constants(one) for one in self.given.get(name, ())]
+        return [value for values in each for value in values] if all(each) else []
+
+    def settings(self, name: str) -> set[str]:
+        """Return the settings that an argument is made of, by the names that they are read by."""
+        return {one for node in self.given.get(name, ()) for one in self._script.settings_in(node)}
+
+    def is_off(self, name: str) -> bool:
+        """Whether an argument whose default is off is surely left out, false or 0."""
+        values = self.values(name)
+        return self.lacks(name) or (bool(values) and not any(values))
+
+    def _put(self, pairs: Pairs, *, is_sure: bool) -> None:
+        for name, value in pairs:
+            if name is None:
+                self._unpack(value, is_sure=is_sure)
+            elif name and not isinstance(value, ast.Starred):
+                self.unsure |= set() if is_sure else {name}
+                self.given[name] = [value] if is_sure else [*self.given[name], value]
+            else:
+                self._is_whole = False
+
+    def _unpack(self, node: ast.expr, *, is_sure: bool) -> None:
+        """Read `**node`: a dictionary of this file with all that is stored into it."""
+        origins = [] if node in self._unpacked else self._script.origins(node)
+        self._unpacked.add(node)  # one that is made of itself is not known
+        dicts = {*self._script.each(ast.Dict), *self._script.calls("dict")}
+        known = [one for one in origins if one in dicts]
+        self._is_whole = self._is_whole and 0 < len(origins) == len(known)
+        for origin in known:
+            self._put(pairs_of(origin), is_sure=is_sure)
+        home = self._script.function_of(node) or self._script.tree
+        if not isinstance(node, ast.Name):
+            return
+        for one in ast.walk(home):
+            if getattr(one, "lineno", self.node.lineno) < self.node.lineno:
+                sure = is_sure and not self._script.is_conditional(one, home)
+                match one:
+                    case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=node.id), slice=key)]):
+                        self._put([(name_of(key), one.value)], is_sure=sure)
+                    case ast.Call(func=ast.Attribute(value=ast.Name(id=node.id), attr="update")):
+                        self._put(pairs_of(one), is_sure=sure)
 
 
 def is_self(node: ast.AST) -> bool:

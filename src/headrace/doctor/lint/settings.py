@@ -9,7 +9,6 @@ from typing import Any
 
 from headrace.errors import UnusableInput
 
-from .loader_calls import LoaderCall
 from .script import Flag, Script, Spot, pairs_of
 
 # What people call the options of a loader, and the argument that each is for.
@@ -26,13 +25,14 @@ _COUNTS = {"num_workers", "prefetch_factor"}
 _WORKERS = ("num_workers", "workers_per_gpu", "workers")
 
 
-def check(script: Script, loaders: list[LoaderCall]) -> Iterator[Spot]:
-    yield from _clamped(script)
-    overwritten = {flag.name: finding for flag, finding in _overwritten(script)}
-    yield from overwritten.values()
-    for flag in script.flags.values():
-        if flag.is_option and flag.name in _ARGUMENT and flag.name not in overwritten and not _is_read(script, flag):
-            yield from _ignored(script, loaders, flag)
+def check(script: Script) -> Iterator[Spot]:
+    for node, read in _clamped(script):
+        if name := next((name for name in read if _ARGUMENT.get(name) in _COUNTS), ""):
+            flag, code = script.flags[name].shown if name in script.flags else name, ast.unparse(node)
+            yield script.found("flag-clamped", node, flag=flag, code=code, read=ast.unparse(read[name]))
+    for option in script.flags.values():
+        if option.is_option and option.name in _ARGUMENT:
+            yield from _overwritten(script, option) or _ignored(script, option)
     for node in (*script.calls("dict"), *script.each(ast.Dict)):
         pairs = pairs_of(node)[len(getattr(node, "args", ())) :]  # those of a call by name
         given = {name: getattr(value, "value", None) for name, value in pairs}
@@ -41,24 +41,17 @@ def check(script: Script, loaders: list[LoaderCall]) -> Iterator[Spot]:
             yield script.found("workers-needed", node, code=code, workers="0")
 
 
-def _clamped(script: Script) -> Iterator[Spot]:
-    """`min(4, max(2, args.num_workers))`, and `if args.num_workers > 4: args.num_workers = 4`."""
+def _clamped(script: Script) -> Iterator[tuple[ast.AST, dict[str, ast.AST]]]:
+    """`min(4, max(2, args.num_workers))`, and `if args.num_workers > 4: args.num_workers = 4`: what they read."""
     for call in script.each(ast.Call):
         if _is_bounded(script, call) and not _is_bounded(script, script.parents[call]):
-            yield from _clamp(script, call, script.settings_in(call))
+            yield call, script.settings_in(call)
     for branch in script.each(ast.If):
         match branch.test, branch.body[0]:
             case ast.Compare(ops=[ast.Gt()], left=left, comparators=[limit]), ast.Assign() as store:
                 is_same = script.setting_read(left) == script.setting_read(store.targets[0])
                 if is_same and script.constants(limit) and script.constants(limit) == script.constants(store.value):
-                    yield from _clamp(script, store, {script.setting_read(left): left})
-
-
-def _clamp(script: Script, node: ast.AST, read: dict[str, ast.AST]) -> Iterator[Spot]:
-    name = next((name for name in read if _ARGUMENT.get(name) in _COUNTS), "")
-    if name:
-        flag = script.flags[name].shown if name in script.flags else name
-        yield script.found("flag-clamped", node, flag=flag, code=ast.unparse(node), read=ast.unparse(read[name]))
+                    yield store, {script.setting_read(left): left}
 
 
 def _is_bounded(script: Script, node: ast.AST) -> bool:
@@ -70,27 +63,25 @@ def _is_bounded(script: Script, node: ast.AST) -> bool:
     return any(kind == "min" or limit > 1 for limit in limits) or any(_is_bounded(script, one) for one in arguments)
 
 
-def _overwritten(script: Script) -> Iterator[tuple[Flag, Spot]]:
-    """`args.num_workers = 2`, on every way through the function or the script."""
-    for store in script.each(ast.Assign):
-        flag = script.flag_of(store.targets[0])
-        home = script.function_of(store) or script.tree
-        is_constant = isinstance(store.value, ast.Constant) and not script.is_conditional(store, home)
-        if flag is not None and flag.is_option and flag.name in _ARGUMENT and is_constant:
-            yield flag, script.found("flag-overridden", store, flag=flag.shown, code=ast.unparse(store))
+def _overwritten(script: Script, flag: Flag) -> list[Spot]:
+    """`args.num_workers = 2`, on every way through the function or the script: the last of them."""
+    stores = [store for store in script.stores_of(flag) if isinstance(store.value, ast.Constant)]
+    sure = [one for one in stores if not script.is_conditional(one, script.function_of(one) or script.tree)]
+    return [script.found("flag-overridden", one, flag=flag.shown, code=ast.unparse(one)) for one in sure[-1:]]
 
 
-def _ignored(script: Script, loaders: list[LoaderCall], flag: Flag) -> Iterator[Spot]:
+def _ignored(script: Script, flag: Flag) -> list[Spot]:
     """An option that nothing in the file reads, while all loaders of the file have a constant, or torch's default."""
-    argument = _ARGUMENT[flag.name]
+    argument, loaders = _ARGUMENT[flag.name], script.loaders
     given = [node for call in loaders for node in call.given.get(argument, ())]
     if given and all(isinstance(node, ast.Constant) for node in given):
         node, value = given[0], ast.unparse(given[0])
     elif loaders and all(call.lacks(argument) for call in loaders):
         node, value = loaders[0].node, str(_DEFAULT.get(argument, False))
     else:
-        return
-    yield script.found("flag-ignored", node, flag=flag.shown, code=f"{argument}={value}", read=f"args.{flag.name}")
+        return []
+    values = {"flag": flag.shown, "code": f"{argument}={value}", "read": f"args.{flag.name}"}
+    return [] if _is_read(script, flag) else [script.found("flag-ignored", node, **values)]
 
 
 def _is_read(script: Script, flag: Flag) -> bool:
