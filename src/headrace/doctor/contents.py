@@ -1,7 +1,7 @@
 """What is in a sample or a batch: its form in rows, its content as one number."""
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import reduce
 from typing import Any
 
@@ -36,21 +36,13 @@ def form_of(value: Any, name: str = "") -> list[FormRow]:
     return [(name, type(value).__name__, tuple(int(size) for size in shape), dtype, nbytes_of(value))]
 
 
-def digest_of_row(batch: Any, row: int) -> int:
-    """Return a digest of one sample of a batch that the default collation made.
+def digest_of(value: Any, row: int | None = None) -> int:
+    """Return a digest of all arrays, numbers and texts in it; of one row, where it is a batch by the default collation.
 
-    >>> digest_of_row({"x": torch.tensor([1, 2])}, 1) == digest_of_row({"x": torch.tensor([2])}, 0)
+    >>> digest_of({"x": torch.tensor([1, 2])}, row=1) == digest_of({"x": torch.tensor([2])}, row=0)
     True
     """
-    return _digest(leaf[row] for leaf in _leaves(batch))
-
-
-def digest_of_all(value: Any) -> int:
-    """Return a digest of everything in a batch that is an array, a number or a text."""
-    return _digest(_leaves(value))
-
-
-def _digest(leaves: Iterable[Any]) -> int:
+    leaves = (leaf if row is None else leaf[row] for leaf in _leaves(value))
     return reduce(lambda digest, leaf: zlib.crc32(_bytes_of(leaf), digest), leaves, 0)
 
 

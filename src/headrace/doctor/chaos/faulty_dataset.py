@@ -17,7 +17,7 @@ from torch.utils.data import default_collate
 
 from headrace.model import FaultKind
 
-from ..contents import digest_of_all, digest_of_row
+from ..contents import digest_of
 from .fault_plan import Fault
 
 # what a sample becomes: its index, the digest of its content, and itself
@@ -117,7 +117,7 @@ class FaultyDataset:
         return self._mark(index, self._base[index])
 
     def _mark(self, index: int, sample: Any) -> Marked:
-        return index, digest_of_row(default_collate([sample]), 0) if self._is_default else digest_of_all(sample), sample
+        return index, digest_of(default_collate([sample]), 0) if self._is_default else digest_of(sample), sample
 
 
 class FaultyListDataset(FaultyDataset):
@@ -140,11 +140,11 @@ class MarkedCollation:
         self._faults = {fault.index: fault for fault in faults if fault.in_collation}
 
     def __call__(self, samples: list[Marked]) -> tuple[list[int], list[int], int, Any]:
-        changed = [index for index, digest, sample in samples if digest_of_all(sample) != digest]
+        changed = [index for index, digest, sample in samples if digest_of(sample) != digest]
         batch = self._collate([sample for _, _, sample in samples])
         for index, _, _ in samples:
             _strike_once(self._faults.get(index), index, self._log, self._slow_s)
-        return [index for index, _, _ in samples], changed, digest_of_all(batch), batch
+        return [index for index, _, _ in samples], changed, digest_of(batch), batch
 
 
 def _strike_once(fault: Fault | None, index: int, log: FaultLog, slow_s: float) -> None:
@@ -158,10 +158,10 @@ def take_apart(batch: Any, *, is_default: bool) -> tuple[list[int], list[int]]:
     """Return the indices in a batch, and those of them whose content is not what its worker made."""
     if not is_default:
         found, changed, digest, content = batch
-        return list(found), list(changed) if digest == digest_of_all(content) else list(found)
+        return list(found), list(changed) if digest == digest_of(content) else list(found)
     indices, digest, content = batch
     found = indices.tolist()
-    wrong = [i for row, i in enumerate(found) if digest_of_row(content, row) != int(digest[row])]
+    wrong = [i for row, i in enumerate(found) if digest_of(content, row) != int(digest[row])]
     return found, wrong
 
 

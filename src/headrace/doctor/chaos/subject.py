@@ -29,7 +29,7 @@ from headrace.loader import DataLoader, Orders, load_target
 from headrace.model import FaultKind, describe_error
 from headrace.signals.system import read_text, walk_tree
 
-from ..contents import digest_of_all
+from ..contents import digest_of
 from .fault_plan import OF_THE_MACHINE, ChaosSettings, Fault, Plan, Subject, plan_round
 from .faulty_dataset import FaultLog, FaultyDataset, FaultyListDataset, MarkedCollation, take_apart
 
@@ -164,7 +164,7 @@ def _run_round(
                     tight.close()
                 until = [f.batch + _HELD_AFTER_FORK for f in forks if 0 <= f.batch - batch_number < f.num_held]
                 if until:
-                    held.append((max(until), indices, digest_of_all(batch), batch))
+                    held.append((max(until), indices, digest_of(batch), batch))
                 del batch
                 due += [f for f in faults if f.batch == batch_number and f.kind is FaultKind.INTERRUPT]
                 for fault in faults:
@@ -196,7 +196,7 @@ def _let_go(held: list[_Held], number: int) -> list[int]:
     """Drop the batches that are held no longer; returns the samples of those that are not what they were."""
     over = [one for one in held if one[0] <= number]
     held[:] = [one for one in held if one[0] > number]
-    return [index for _, indices, digest, batch in over if digest_of_all(batch) != digest for index in indices]
+    return [index for _, indices, digest, batch in over if digest_of(batch) != digest for index in indices]
 
 
 def _take(batches: Iterator[Any], due: list[Fault], log: FaultLog, draw: random.Random) -> list[Any]:

@@ -27,7 +27,7 @@ from headrace.loader import DataLoader, Orders, Target, count_rows, load_target
 from headrace.model import StageTable, describe_error, nbytes_of, plain_key, read_stages, record_stages
 from headrace.signals.system import read_machine
 
-from ..contents import digest_of_all, form_of
+from ..contents import digest_of, form_of
 from . import inspecting
 from .stages import INIT_FN
 
@@ -262,9 +262,9 @@ def _sample(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
         first_of.setdefault(repr([row[:3] for row in form]), key)
         facts["form"] = facts["form"] or form
         facts["sample_bytes"] = max(facts["sample_bytes"], nbytes_of(sample))
-        if kept is not None and digest_of_all(kept[0]) != kept[1]:
+        if kept is not None and digest_of(kept[0]) != kept[1]:
             facts["overwritten"], num_kept = facts["overwritten"] or [_shown(good[-2]), _shown(key)], 0
-        kept = (sample, digest_of_all(sample)) if len(good) <= num_kept else None
+        kept = (sample, digest_of(sample)) if len(good) <= num_kept else None
         del sample
         if len(good) >= order["most"] or time.monotonic() > deadline:
             break
@@ -298,7 +298,7 @@ def _draw(ward: Ward, key: Any) -> list[int]:
     while len(drawn) < _MOST_DRAWS and (len(drawn) < 2 or time.monotonic() < deadline):
         ward.say("at", sample=_shown(key))
         try:
-            drawn.append(digest_of_all(ward.dataset[key]))
+            drawn.append(digest_of(ward.dataset[key]))
         except Exception:
             return []
     return drawn
@@ -356,7 +356,7 @@ class Collation:
         several = samples if isinstance(samples, list) else []
         told: dict[str, Any] = {}
         if worker is not None:
-            told = {"worker": worker.id, "digests": [digest_of_all(one) for one in several]}
+            told = {"worker": worker.id, "digests": [digest_of(one) for one in several]}
             if Collation.is_first:
                 Collation.is_first = False
                 told["handles"] = [asdict(one) for one in inspecting.find_handles(dataset=worker.dataset)]
