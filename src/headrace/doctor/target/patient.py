@@ -4,13 +4,11 @@ It says what it is about to do before it does it: when nothing more comes, whoev
 """
 
 import contextlib
-import fcntl
 import itertools
 import logging
 import multiprocessing
 import os
 import random
-import stat
 import sys
 import time
 import traceback
@@ -25,7 +23,7 @@ import torch.utils.data as torch_data
 from headrace.errors import HeadraceError
 from headrace.loader import DataLoader, Orders, Target, count_rows, load_target
 from headrace.model import StageTable, describe_error, nbytes_of, plain_key, read_stages, record_stages
-from headrace.signals.system import read_machine
+from headrace.signals.system import read_machine, read_open_files
 
 from ..contents import digest_of, form_of
 from . import inspecting
@@ -44,7 +42,7 @@ _MEASURED_S = 1.0
 class Ward:
     """The target and what is known of it so far."""
 
-    def __init__(self, orders: Orders, target: Target, fds_before: frozenset[int]) -> None:
+    def __init__(self, orders: Orders, target: Target, fds_before: set[int]) -> None:
         self.say, self.target, self.dataset = orders.say, target, target.dataset
         self.loader: Any = target.loader
         if self.loader is None:
@@ -117,14 +115,8 @@ class Ward:
 
     def positions(self) -> dict[int, tuple[str, int]]:
         """Files that were opened for reading since the target was loaded: where each stands."""
-        found = {}
-        for fd in _open_fds() - self._fds_before:
-            with contextlib.suppress(OSError):
-                is_file = stat.S_ISREG(os.fstat(fd).st_mode)
-                flags = fcntl.fcntl(fd, fcntl.F_GETFL)
-                if is_file and flags & os.O_ACCMODE != os.O_WRONLY and not flags & os.O_APPEND:
-                    found[fd] = os.readlink(f"/proc/self/fd/{fd}"), os.lseek(fd, 0, os.SEEK_CUR)
-        return found
+        files = [one for one in read_open_files(os.getpid()) if one.kind == "file" and one.fd not in self._fds_before]
+        return {one.fd: (one.path, one.position) for one in files if not one.flags & (os.O_WRONLY | os.O_APPEND)}
 
 
 def _length(value: Any) -> int | None:
@@ -132,15 +124,6 @@ def _length(value: Any) -> int | None:
         return len(value)
     except Exception:  # a sampler without a length, for which torch does not ask
         return None
-
-
-def _open_fds() -> frozenset[int]:
-    listed = [int(name) for name in os.listdir("/proc/self/fd")]
-    return frozenset(fd for fd in listed if os.path.exists(f"/proc/self/fd/{fd}"))  # not that of the listing itself
-
-
-class CollationFails(Exception):
-    """The user's collation raised, in whichever process; the facts tell what, and of which samples."""
 
 
 def main() -> int:
@@ -183,7 +166,7 @@ def _error(error: BaseException) -> dict[str, str]:
 
 
 def _import(orders: Orders, facts: dict[str, Any]) -> Ward:
-    before, facts["starts"] = _open_fds(), []
+    before, facts["starts"] = {one.fd for one in read_open_files(os.getpid())}, []
     _watch_starts(facts["starts"])
     try:
         target = load_target(orders.start["target"])
@@ -334,7 +317,7 @@ def _taken(ward: Ward, facts: dict[str, Any], batches: list[Any], most: int, **o
             keys = batches[number] if ward.is_indexed else itertools.count(first) if "worker" not in told else ()
             samples = [{"sample": _shown(key), "form": form} for key, form in zip(keys, told["forms"], strict=False)]
             facts |= {"error": told["error"], "samples": samples, "in_collate": True}
-            raise CollationFails
+            raise RuntimeError("the user's collation raised")  # of which the facts tell
         facts["times"].append(time.perf_counter() - began)
         if number == 0:
             facts |= {"form": form_of(batch), "batch_bytes": nbytes_of(batch), "collate_s": told["collate_s"]}

@@ -296,6 +296,7 @@ class OpenFile:
     size: int | None
     kind: str  # "file", "socket", "pipe", "other"
     file_system: str  # "" where it is not known
+    flags: int = os.O_RDONLY  # with which it was opened
 
     @property
     def is_remote(self) -> bool:
@@ -337,5 +338,5 @@ def _read_file(folder: Path, fd: int, systems: dict[int, str]) -> OpenFile | Non
             with contextlib.suppress(OSError):
                 result = os.stat(link)
                 size = result.st_size if stat.S_ISREG(result.st_mode) else None
-    position = int(fields.get("pos", "0"))
-    return OpenFile(fd=fd, path=path, position=position, size=size, kind=kind, file_system=file_system)
+    position, flags = int(fields.get("pos", "0")), int(fields.get("flags", "0"), 8)
+    return OpenFile(fd=fd, path=path, position=position, size=size, kind=kind, file_system=file_system, flags=flags)
