@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shlex
 import signal
@@ -102,14 +101,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.parts(_table(machine, _MACHINE))
     target: Sequence[Check] = ()
     if args.target is not None:
-        with contextlib.ExitStack() as shown:
-
-            def tell(text: Text) -> None:
-                shown.close()
-                shown.enter_context(terminal.progress(text))
-
-            results = run_stages(_settings(args, num_workers=args.workers), tell)
-            target = list(Judge(args.target, results).checks())
+        results = run_stages(_settings(args, num_workers=args.workers), terminal.progress)
+        target = list(Judge(args.target, results).checks())
     checks = [*machine, *target]
     found = (check for check in checks if check.finding is not None)
     wrong = sorted(found, key=lambda check: check.outcome)  # "fail" before "warn"
@@ -229,9 +222,8 @@ def _times(results: Mapping[str, StageResult]) -> Iterator[tuple[str, float]]:
 def _failure(check: Check, result: StageResult) -> Iterator[Part]:
     from headrace.knowledge import look_up, render_text
 
-    finding, bad = check.finding, result.facts.get("bad") or [result.error]
+    finding, traceback = check.finding, result.error.get("traceback") or result.said
     assert finding is not None
-    traceback = bad[0].get("traceback") or result.said
     yield from ("", line(printable(say(check.says)), "bold red"))
     if traceback:
         yield from ("", printable(traceback.strip()))

@@ -102,7 +102,7 @@ class Judge:
             "start": next(iter(self._imported.get("starts", ())), "?"),
         }
         lines = _trace(error.get("traceback") or (result.said if result.death is not None else ""))
-        if any(one.get("name") == "SystemExit" for one in (error, *result.facts.get("bad", ()))):
+        if "SystemExit" in (error.get("name"), *(one["name"] for one in result.facts.get("bad", ()))):
             lines += tuple(Text(one, one) for one in result.said.strip().splitlines()[-2:])  # what it printed says why
         outcome = outcome if name not in _OF_WORKERS or self._is_used(name) else Outcome.WARN
         return WORDS.trouble(
@@ -154,13 +154,11 @@ class Judge:
             return self._broken(name, result, otherwise="sample_fails", hangs="sample_hangs")
         facts, bad, times, stated = result.facts, result.facts["bad"], result.facts["times"], self._imported["stated"]
         if bad:
-            first = bad[0]
             named = recognised(*(one["traceback"] for one in bad))
-            rest = ", ".join(str(one["sample"]) for one in bad)
-            evidence = (_said("bad", bad=rest, good=facts["num_good"]), *_trace(first["traceback"]))
-            problem = "corrupt_sample" if facts["num_good"] else "sample_fails"
-            blanks = {"sample": first["sample"], "said": _first_line(first["said"]), "at": first["sample"]}
-            return self._wrong(name, named or problem, result, evidence=evidence, took=first["sample"], **blanks)
+            keys = [str(one["sample"]) for one in bad]
+            evidence = (_said("bad", bad=", ".join(keys), good=facts["num_good"]),)
+            problem = named or ("corrupt_sample" if facts["num_good"] else "sample_fails")
+            return self._wrong(name, problem, result, evidence=evidence, sample=keys[0], at=keys[0], took=keys[0])
         if not facts["num_good"]:
             return self._nothing(name, result)
         if facts["overwritten"]:

@@ -1,6 +1,5 @@
 """The command's side of a target's test: one stage after the other, bounded in time and memory, whatever it does."""
 
-import contextlib
 import enum
 import glob
 import os
@@ -8,8 +7,9 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from headrace.forensics import DeathFacts, DeathWatch, SampleInHand, describe_death, look_at, recognise
 from headrace.loader import TargetProcess, free_memory, usable_processors
@@ -27,6 +27,7 @@ INIT_FN = "worker_init_fn"  # what a worker notes that it has in hand, as long a
 _FEWEST_WORKERS, _MOST_WORKERS = 2, 4
 WORDS = Words(__package__, "problems.toml")
 _DEADLOCKS = ("FORKED_POOL", "FORK_DEADLOCK", "DEADLOCK")
+Doing: TypeAlias = Callable[[Text], AbstractContextManager[object]]  # says what is going on for as long as it is
 
 
 class StageEnding(enum.Enum):
@@ -61,8 +62,8 @@ class StageResult:
 
     @property
     def error(self) -> Mapping[str, str]:
-        """Of one that failed: name, said, traceback."""
-        found: Mapping[str, str] = self.facts.get("error", {})
+        """Of one that failed, or of its first sample that did: name, said, traceback."""
+        found: Mapping[str, str] = self.facts.get("error") or next(iter(self.facts.get("bad", ())), {})
         return found
 
 
@@ -79,20 +80,15 @@ class DoctorSettings:
 class Clinic:
     """Runs stages, each in a process that is well: a fresh one behind one that hung, died or took too much."""
 
-    def __init__(self, settings: DoctorSettings) -> None:
-        self._settings, self._pids = settings, set[int]()
+    def __init__(self, settings: DoctorSettings, folder: str) -> None:
+        self._settings, self._folder, self._pids = settings, folder, set[int]()
         self._patient: TargetProcess | None = None
         self._limit = settings.memory_bytes or max(256 << 20, free_memory()[0] // 2)
-        self._folder = tempfile.TemporaryDirectory(prefix="headrace-doctor-")
         self._deaths = DeathWatch(time.monotonic())
         self._start_s = self._import_s = self.batch_s = 0.0
 
     def close(self) -> None:
-        self.discharge()
-        self._folder.cleanup()
-
-    def discharge(self) -> None:
-        """End the process that is there, and remove what processes that were killed could not."""
+        """End the process that is there, and remove what processes that were killed could not; another may follow."""
         patient, self._patient = self._patient, None
         if patient is None:
             return
@@ -101,18 +97,18 @@ class Clinic:
             patient.close()
         finally:
             for path in (one for pid in self._pids for one in glob.glob(f"/dev/shm/torch_{pid}_*")):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     os.unlink(path)
 
     def run(self, stage: str, **order: Any) -> StageResult:
         """Go through a stage; the target is imported first where the process is new."""
         if self._patient is None:
             self._deaths, began = DeathWatch(time.monotonic()), time.monotonic()
-            start = {"target": self._settings.target, "folder": self._folder.name}
+            start = {"target": self._settings.target, "folder": self._folder}
             self._patient = TargetProcess("headrace.doctor.target.patient", start)
             self._start_s = time.monotonic() - began
             if stage != "import" and not (imported := self.run("import")).is_done:
-                self.discharge()
+                self.close()
                 return imported
         timeout_s = self._settings.timeout_s
         starting_s = 3 * self._start_s if order.get("method") == "spawn" else 0.0
@@ -123,13 +119,13 @@ class Clinic:
         if stage == "import":
             self._import_s = result.seconds
         if result.ending not in (StageEnding.DONE, StageEnding.FAILED) or (stage == "workers" and not result.is_done):
-            self.discharge()
+            self.close()
         return result
 
     def _watch(self, patient: TargetProcess, patience_s: float, order: dict[str, Any]) -> StageResult:
         """Let the process go through a stage, and look after it."""
         said_before, began = patient.num_said, time.monotonic()
-        for note in glob.glob(f"{self._folder.name}/worker-*"):
+        for note in glob.glob(f"{self._folder}/worker-*"):
             os.unlink(note)
         patient.tell(order)
         in_hand: dict[str, Any] = {}
@@ -182,7 +178,7 @@ class Clinic:
 
     def _notes(self) -> dict[int, str]:
         """What each worker was last asked for."""
-        paths = glob.glob(f"{self._folder.name}/worker-*")
+        paths = glob.glob(f"{self._folder}/worker-*")
         return {int(path.rpartition("-")[2]): text for path in paths if (text := read_text(path).strip())}
 
     def _death(self, patient: TargetProcess, code: int, sample: Any) -> dict[str, Any]:
@@ -206,9 +202,9 @@ def _look(patient: TargetProcess) -> dict[str, Any]:
 
 
 def run_stages(
-    settings: DoctorSettings, tell: Callable[[Text], None] = lambda _: None, *, is_quick: bool = False
+    settings: DoctorSettings, doing: Doing = nullcontext, *, is_quick: bool = False
 ) -> dict[str, StageResult]:
-    """Go through the stages as far as they make sense; returns what came of each, by name.
+    """Go through the stages as far as they make sense, each while `doing` says so; returns what came of each, by name.
 
     Raises `CannotLoadTarget` where the text names nothing; code of the target that fails is a result.
 
@@ -218,11 +214,12 @@ def run_stages(
     results: dict[str, StageResult] = {}
 
     def go(name: str, **order: Any) -> StageResult:
-        tell(WORDS.said(f"doing_{name}", target=settings.target, count=order.get("num_workers", 0)))
-        results[name] = clinic.run(name.partition("_")[0], **order)
+        with doing(WORDS.said(f"doing_{name}", target=settings.target, count=order.get("num_workers", 0))):
+            results[name] = clinic.run(name.partition("_")[0], **order)
         return results[name]
 
-    with contextlib.closing(Clinic(settings)) as clinic:
+    folder = tempfile.TemporaryDirectory(prefix="headrace-doctor-")
+    with folder as place, closing(Clinic(settings, place)) as clinic:
         imported = go("import")
         if not imported.is_done or imported.facts["kind"] == "no_length":
             return results
@@ -234,11 +231,11 @@ def run_stages(
         times = sample.facts["times"]
         clinic.batch_s = sum(times) / len(times) * (facts["batch_size"] or 1)
         few = is_quick or 8 * clinic.batch_s > settings.timeout_s
-        odd = [] if is_quick else sample.facts["odd_keys"]
-        batches = go("loader", good=[] if is_quick else good, odd=odd, num_batches=1 if few else 3)
+        some, odd = [] if is_quick else good, sample.facts["odd_keys"]
+        batches = go("loader", good=some, odd=odd, num_batches=1 if few else 3)
         if is_quick or not batches.is_done or not batches.facts["times"]:
             return results
-        clinic.discharge()
+        clinic.close()
         given = settings.num_workers or facts["num_workers"]
         count = min(_MOST_WORKERS, max(_FEWEST_WORKERS, given))
         batch_s = max(batches.facts["times"])
