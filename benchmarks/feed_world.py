@@ -74,7 +74,7 @@ def figures_in(child: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def shape(output: str) -> list[str]:
-    return [_NUMBER.sub("#", line) for line in output.splitlines()]
+    return [" ".join(_NUMBER.sub("#", line).split()) for line in output.splitlines()]  # some pad their figures
 
 
 def tensors(folder: Path, case: Case) -> dict[str, str]:
