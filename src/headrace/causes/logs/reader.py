@@ -46,7 +46,6 @@ _PREFIX = re.compile(
     r"|\[\d+,(\d{1,5})\]<std(?:out|err)>:\s*|(\d{1,4}):\s+(?=\D|\d{4}-)|\(\w+ pid=(\d+)[^)]*\)\s*)",
     re.IGNORECASE,
 )
-_RANK_INSIDE = re.compile(r"\brank\s*[=:]?\s*(\d{1,5})\b", re.IGNORECASE)
 _STEP_WORDS = re.compile(r"step|tick|iter|update|batch|epoch|it |train|步|迭代|批次|[\[\]]")
 _LIKE_A_STEP = re.compile(
     r"\b(?:step|iter(?:ation)?|batch|epoch)s?\b.*(?:\d\s*m?s\b|time|sec|it/s)|(?:time|sec).*\b(?:step|iter)s?\b",
@@ -196,8 +195,6 @@ class LogReader:
         if prefix is not None:
             self._rank = next(group for group in prefix.groups() if group is not None)
             line = line[prefix.end() :]
-        elif "rank" in line and (inside := _RANK_INSIDE.search(line[:120])):
-            self._rank = inside[1]
         if "/s" in line or "s/" in line or "?it" in line or "[==" in line or "%|" in line:
             bar = read_bar(line)
             if bar is not None:
@@ -377,15 +374,12 @@ class LogReader:
             self._epoch_shapes.add(shape)
             if not shape or shape != self._epoch_shape:
                 return _WITH_CARE if shape and not self._epoch_shape else None
-        kind = "epochs"
         if isnan(told.epoch) and "epoch" not in line.lower():
-            if isnan(told.wait_s):
-                return None
-            kind = "steps"  # without a number, but a step: both of its times are there
+            return None
         self._num_epochs += 1
         number = self._num_epochs if isnan(told.epoch) else int(told.epoch)
         told = StepLine(number, took_s=took_s, wait_s=told.wait_s, at_s=told.at_s)
-        self._add(told, plan.unit_known or whole is not None, line, kind=kind)
+        self._add(told, plan.unit_known or whole is not None, line, kind="epochs")
         return _WITH_CARE
 
     def _add(self, told: StepLine, unit_known: bool, line: str = "", *, kind: str = "") -> None:

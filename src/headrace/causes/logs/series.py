@@ -79,8 +79,8 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
         at_s = at_s if not np.isnan(at_s).any() else columns["took_s"]
         resolution_s, columns["took_s"] = min(resolution_s, 0.01), np.full(len(step), np.nan)
     dt = np.diff(at_s, prepend=np.nan)
-    is_open = not (store.unit_known or store.is_epochs)
-    unit_s = 1e-3 if is_open and _is_ms(columns["took_s"], dt, spans.span, inside) else 1.0
+    is_open = not (store.unit_known or store.is_epochs or np.isnan(columns["took_s"]).all())
+    unit_s = 1e-3 if is_open and np.nanmedian(columns["took_s"]) >= 100 else 1.0  # bare numbers that are huge
     times = {name: columns[f"{name}_s"] * unit_s for name in ("took", "wait", "took_mean", "wait_mean")}
     told = weigh(times, spans, dt, resolution_s, is_averaged=store.is_averaged)
     own, wait_s = _over(told.took_s, told.span, spans.head, inside), told.wait_s
@@ -210,11 +210,7 @@ def _bar_clock(columns: dict[str, Floats], segment: Floats, resolution_s: float)
     for number in numbers:
         chosen = np.flatnonzero(segment == number)
         steps, elapsed_s, rates_s = (columns[name][chosen] for name in ("step", "elapsed_s", "rate_s"))
-        # of a few steps in a second or less, time after time, the rate tells more
-        if len(numbers) > 2 and elapsed_s[-1] < resolution_s and steps[-1] >= 4:
-            shown_s, known_to_s = steps * np.nan_to_num(rates_s), float(np.nan_to_num(rates_s[-1]))
-        else:
-            shown_s, known_to_s = bar_times(steps, elapsed_s, rates_s, resolution_s)
+        shown_s, known_to_s = bar_times(steps, elapsed_s, rates_s, resolution_s)
         times[chosen] = shown_s + offset  # bars one after the other, as if nothing lay between them
         offset, finest = float(times[chosen[-1]]), max(finest, known_to_s)
     return times, finest
@@ -230,18 +226,6 @@ def _is_cumulative(took: Floats, at_s: Floats, begins: Flags) -> bool:
     if len(grows) >= 8:
         return bool(np.nanmedian(took) > 3 * np.nanmedian(grows))
     return bool(np.ptp(grows) < 0.5 * grows.min()) and took[-1] > 2 * grows.max()  # a few lines, each as much later
-
-
-def _is_ms(took: Floats, dt: Floats, span: Floats, inside: Flags) -> bool:
-    """Whether bare numbers are milliseconds: the time stamps say so, or they are huge."""
-    if np.isnan(took).all():
-        return False
-    usable = (inside if inside.sum() >= FEWEST else np.ones(len(took), dtype=bool)) & ~np.isnan(dt)
-    is_huge = float(np.nanmedian(took)) >= 100 and float(np.nanmin(took)) >= 10
-    if usable.sum() < FEWEST or dt[usable].sum() <= 2:
-        return is_huge
-    ratio = float(np.nansum((took * span)[usable]) / dt[usable].sum()) / 1000
-    return 0.2 < ratio < 5 or (is_huge and ratio < 5)
 
 
 def _wall(own: Floats, dt: Floats, span: Floats, inside: Flags, is_hole: Flags, resolution_s: float) -> Floats | None:
