@@ -395,7 +395,7 @@ class LogReader:
         store.unit_known &= unit_known
         store.is_averaged |= "(train)" in line  # mmengine's
         self.content.last_step_line = self._number
-        self._last_store, self._last_line = None if kind == "steps" else store, self._line
+        self._last_store, self._last_line = store, self._line
         store.add(self._line, told)
 
     def _mark(self, marker: Marker) -> None:

@@ -286,19 +286,19 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
         streams.markers += content.markers
         streams.recent += content.recent
         streams.settings = content.settings | streams.settings
-    shapes: dict[str, dict[tuple[str, str], list[StepStore]]] = {}
+    shapes: dict[str, dict[str, list[StepStore]]] = {}
     stores = [store for content in contents for store in content.stores.values()]
     kinds = {one.kind for one in stores if one.moves} or {one.kind for one in stores}
-    # Steps without a number, lines of whole epochs, those of an evaluation: they count where there are no better ones.
-    order = ["test", "epochs", "steps"]
-    beside = set(order if kinds - set(order) else order[: max(map(order.index, kinds), default=0)])
-    if kinds == {"test"}:
+    kind = min(
+        kinds, default=""
+    )  # steps; where there are none, lines of whole epochs, or those of an evaluation: "test"
+    if kind == "test":
         streams.markers = [marker for marker in streams.markers if marker.doing is not Doing.EVALUATION]
     for content in contents:
         streams.markers += _bars_between(content.stores)
         for store in content.stores.values():
-            if store.kind not in beside and (store.moves or store.shape == "alone"):
-                shapes.setdefault(store.shape, {}).setdefault((store.rank, store.kind), []).append(store)
+            if store.kind == kind and (store.moves or store.shape == "alone"):
+                shapes.setdefault(store.shape, {}).setdefault(store.rank, []).append(store)
                 streams.per_epoch = max(streams.per_epoch, store.of)
     streams.markers.sort(key=lambda marker: marker.line)
     fast: list[float] = []
