@@ -16,7 +16,6 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 WINDOW = 10  # steps over which mmengine averages
 _LONG_WINDOW = 20  # steps over which torchvision's reference averages
-_LONGEST_INTERVAL = 10_000  # steps between two lines; more are samples or words
 
 
 class Known(Enum):
@@ -135,15 +134,13 @@ def weigh(times: dict[str, Floats], spans: Spans, dt: Floats, resolution_s: floa
         return Told(means, wait_means, spans.span, Known.MEANS)
     if float(np.isnan(took_s).mean()) >= 0.2 or not inside.any():
         return sample
-    return _beside_clock(sample, spans, dt, resolution_s, inside)
+    return _beside_clock(sample, dt, resolution_s, inside)
 
 
-def _beside_clock(told: Told, spans: Spans, dt: Floats, resolution_s: float, inside: Flags) -> Told:
+def _beside_clock(told: Told, dt: Floats, resolution_s: float, inside: Flags) -> Told:
     """Judge figures of several steps each by the time that the stamps show."""
     took_s, wait_s, span = told.took_s, told.wait_s, told.span
     agreement, ratio = _against_clock(took_s * span, dt, inside & (np.nan_to_num(dt) > 4 * resolution_s))
-    if abs(ratio / spans.usual - 1) < 0.15 and spans.usual <= _LONGEST_INTERVAL:  # a figure is the time of all of them
-        return Told(took_s / spans.head, wait_s / spans.head, span, Known.WINDOWS)
     if ratio > 1.9 and agreement < (0.3 if inside.sum() >= 5 else 0.05):  # the counter counts samples, not steps
         span = np.maximum(1.0, np.round(span / ratio))
     elif agreement < 0.1 and 0.9 < ratio < 1.1:
@@ -177,9 +174,6 @@ def _from_means(means: Floats, spans: Spans, single: Floats) -> Floats | None:
     """Return what a step took in each stretch, from the means so far that the log prints; None where they are none."""
     if np.isnan(means).mean() > 0.05:
         return None
-    alone = ~spans.inside & (spans.count == 1)
-    if alone.any() and (np.abs(single - means)[alone] > 0.02 * means[alone] + 1e-3).mean() > 0.2:
-        return None  # they go on from epoch to epoch
     per_step = _stretches(means, spans)
     digit = float(np.diff(np.unique(means)).min(initial=0.01))  # what the last printed one is worth
     off = digit * spans.count / np.maximum(spans.head, 1.0)
