@@ -53,7 +53,7 @@ _A_SECOND = r"s(?:ec(?:ond)?)?"
 _NUMBER = re.compile(r"(\d+(?:(?:,\d{3})+(?!,?\d|\.\d)|\.\d+)?(?:[eE][-+]\d+)?)")
 # Behind a number: what it is a part of, its unit, and its mean so far: `Time 1.8s (0.48s)`, `0.517s, 247.5/s  (0.530s`.
 _TAIL = re.compile(
-    r"(?P<no>(?=\s*%|[:x*×]\d|-\d|\s?(?:minute|hour|day)s?\b|\s?[kmgt]i?b\b|\.\w|e\d))?"
+    r"(?P<no>(?=\s*%|[:x*×]\d|-\d|[KM]\b|\s?(?:minute|hour|day)s?\b|\s?[kmgt]i?b\b|\.\w|e\d))?"
     rf"(?:\s*\]?\s*(?:/|\bof\b)\s*\[?\s*(?P<of>\d++(?:,\d{{3}})*+)(?![.:/]\d| +\d+:\d\d|\s?[kmgt]i?b\b))?"
     rf"(?:\s*(?:\([^()]*\)\s*)?(?:(?P<per>(?:{_TIMES}) ?/ ?{_STEPS})|(?P<rate>{_STEPS} ?/ ?{_A_SECOND})"
     rf"|(?P<samples>{_SAMPLES} ?/ ?{_A_SECOND}))\b(?!\s*[:=]))?"
@@ -77,13 +77,9 @@ NOT_TRAIN = re.compile(
     r"|mAP(?:50|@)|验证|评估|测试",  # mAP50: the head of Ultralytics' validation
     re.IGNORECASE,
 )
-_CELLS = re.compile(r"\s{2,}|\t|\s*[|,]\s*")
 _BESIDE = re.compile(r"\s*\]?,?\s*\[\s*$")  # [3][ 10/5005], [3/200], [10/604], Train: 2 [ 100/1251
-# the time since the start: 1:32:15, 1h 32min 15s 177ms
-_HOURS = re.compile(
-    r"\d+(?::\d\d:\d\d(?![:\d])|\s?h(?:ours?)? +\d+\s?m(?:in\w*)? +\d+(?:\.\d+)?\s?s\w*(?: +\d+\s?ms)?)"
-)
-_THOUSANDS = re.compile(r"(?:(K)|M)\b")  # step:12K
+# the time since the start: 1:32:15, 1h 32min 15s
+_HOURS = re.compile(r"\d+(?::\d\d:\d\d(?![:\d])|\s?h(?:ours?)? +\d+\s?m(?:in\w*)? +\d+(?:\.\d+)?\s?s\w*( +\d+\s?ms)?)")
 _IN_A_PAIR = re.compile(r",\s*\d+(?:/\s*\d+)?\]:?[\s-]*[A-Za-z]")  # [1, 100] loss, [1, 100/ 4558] - loss
 _NAME_AT_MOST = 64  # characters before a number
 _LATEST_S = 1e9  # more is a date, as seconds since 1970
@@ -167,27 +163,6 @@ def split_numbers(line: str) -> tuple[str, list[str]]:
 
 def _in_english(line: str) -> str:
     return line if line.isascii() else _IS_CHINESE.sub(lambda match: f" {_CHINESE[match[0]]} ", line)
-
-
-def read_columns(line: str) -> list[str]:
-    """Return the names of a table's columns, if a line is its head and one of them tells the time of a step.
-
-    >>> names = read_columns("2025-11-15 19:26:27 [INFO]:   Epoch   Batch   total   time")
-    >>> with_names("2025-11-15 19:26:50 [INFO]:    14/29   40/165   -11.6   7.02", names)
-    '2025-11-15 19:26:50 [INFO]:, Epoch 14/29, Batch 40/165, total -11.6, time 7.02'
-    """
-    cells = _CELLS.split(line.strip())
-    kinds = {_kind(cell)[0] for cell in cells[1:]}
-    return cells if len(cells) >= 4 and kinds & {"took", "wait"} and "".join(cells[1:]).isalpha() else []
-
-
-def with_names(line: str, names: Sequence[str]) -> str:
-    """Return a row of a table with the names of its columns before its cells; any other line as it is."""
-    cells = _CELLS.split(line.strip())
-    if len(cells) != len(names) or not all(any(map(str.isdigit, cell)) for cell in cells):
-        return line
-    first = cells[0] if any(map(str.isdigit, names[0])) else f"{names[0]} {cells[0]}"  # a time stamp has no name
-    return ", ".join([first, *(f"{name} {cell}" for name, cell in zip(names[1:], cells[1:], strict=True))])
 
 
 class Field(NamedTuple):
@@ -378,14 +353,13 @@ def read_plan(line: str) -> LinePlan:
     if epoch is not None:
         places["epoch"] = epoch, 1.0
     if step is not None:
-        rounded = _THOUSANDS.match(line, step.tail.start())
-        places["step"] = step.at, 1.0 if rounded is None else 1e3 if rounded[1] else 1e6
+        places["step"] = step.at, 1.0
         if step.of is not None:
             places["of"] = step.of, 1.0
     elapsed = times.get("elapsed")
     units = [elapsed.unit_s or 1.0] if elapsed else []
     if elapsed and (hours := _HOURS.match(line, elapsed.start)):
-        units = [3600.0, 60.0, 1.0, 1e-3][: len(_NUMBER.findall(hours[0]))]
+        units = [3600.0, 60.0, 1.0, 1e-3][: 4 if hours[1] else 3]
     return LinePlan(
         places=places,
         elapsed=tuple(enumerate(units, start=elapsed.at)) if elapsed else (),

@@ -23,13 +23,11 @@ from .fields import (
     Marker,
     Recent,
     StepLine,
-    read_columns,
     read_marker,
     read_plan,
     read_settings,
     read_watcher,
     split_numbers,
-    with_names,
 )
 from .lines import NAN, Stamps
 
@@ -65,9 +63,6 @@ _EPOCH_TOOK = re.compile(
 )
 _NO_EPOCH = re.compile(r"^[\W\d]*(?:val|eval|test)|(?:val|eval|test)\w*[ _-](?:time|took)", re.IGNORECASE)
 _TESTED = re.compile(r"\b(?:val|valid|test)\w* loss\W{1,3}\d", re.IGNORECASE)
-_PROFILED = re.compile(  # by Lightning: name, mean, calls, total
-    r"(run_training_epoch|run_training_batch|train_dataloader_next)\s*\|\s*[\d.]+\s*\|\s*(\d+)\s*\|\s*([\d.]+)\s*\|"
-)
 _FOLD_WORDS = re.compile(
     r"(?:step|iter|batch|load|data|read|fetch|wait)\w*[_ ](?:time|cost|wait)|batch-generator|^loaded:"
     r"|\b(?:speed|timer):|elapsed",
@@ -88,7 +83,6 @@ class StepStore:
         self.of = 0  # steps an epoch, if the lines tell
         self.num_seen = 0
         self.last_step = -1
-        self.gap = 0  # between the last two
         self.rows = array("d")  # one record behind the other
         self._stride = 1
 
@@ -99,7 +93,6 @@ class StepStore:
         """Append one record."""
         block = self.num_seen // _BLOCK
         self.num_seen += 1
-        self.gap = told.step - self.last_step
         self.last_step, self.of = told.step, max(self.of, told.of)
         if block % self._stride:
             return
@@ -173,8 +166,7 @@ class LogReader:
         self._last_line = 0.0  # of a step
         self._last_bar: StepStore | None = None  # that moved
         self._batch = 0  # samples, where a bar counts them
-        self._num_epochs, self._profiled_s = 0, 0.0
-        self._columns: list[str] = []  # the names of a table's columns
+        self._num_epochs = 0
         self._begun = ""  # a line that the next one may belong to
         self._epoch_shape, self._epoch_shapes = "", set[str]()  # of lines that tell an epoch and its time stamp alone
         self._plans: dict[str, LinePlan | None] = {}  # by the shape of a line; None: nothing in it
@@ -207,8 +199,6 @@ class LogReader:
         begun, self._begun = self._begun, line if len(line) < 48 and _BEGINS.fullmatch(line) else ""
         if begun and (_TIME_FOLLOWS.match(line) if "poch" in begun else isnan(self._stamps.read(line))):
             line = f"{begun} {line}"
-        if self._columns:
-            line = with_names(line, self._columns)
         shape, numbers = split_numbers(line)
         # A run begins anew in the same log where most of what stands before its first step comes again.
         if not self.content.last_step_line:
@@ -232,7 +222,6 @@ class LogReader:
 
     def _read_with_care(self, line: str) -> LinePlan | str | None:
         """Read a line of a shape not seen before; return how to read others like it: None, not at all."""
-        self._columns = read_columns(line) or self._columns
         marker = read_marker(line, line=self._line)
         before = (self._stamps.read(one) for one in (reversed(self._recent) if marker else ()))
         since_s = next((seconds for seconds in before if not isnan(seconds)), NAN)
@@ -244,9 +233,6 @@ class LogReader:
                 store.add(self._line, watched._replace(at_s=at_s))
             elif len(self.content.recent) < _MOST_MARKERS:
                 self.content.recent.append(watched)
-            return _WITH_CARE
-        if (row := _PROFILED.search(line)) is not None:
-            self._read_profile(row[1], int(row[2]), float(row[3]))
             return _WITH_CARE
         if marker is not None:
             marker = replace(marker, at_s=at_s, since_s=since_s)
@@ -273,17 +259,6 @@ class LogReader:
                 self._add_step(plan, numbers, line, at_s)
                 how = plan
         return how if marker is None and (how is not None or not is_timer) else _WITH_CARE
-
-    def _read_profile(self, name: str, calls: int, total_s: float) -> None:
-        """Read Lightning's profiler: what all epochs took, how many steps there were, and all `next(loader)`."""
-        if name == "run_training_epoch":
-            self._profiled_s = total_s
-        elif self._profiled_s and calls >= 2:
-            is_wait = name == "train_dataloader_next"
-            times = self._profiled_s / calls, total_s / calls if is_wait else NAN
-            for step in (calls // 2, calls):  # as means so far, in two lines
-                self._line += 0.25
-                self._add(StepLine(step, 0, NAN, *times, *times), True)
 
     def _fold(self, plan: LinePlan, numbers: list[str], line: str) -> None:
         """Give a step the times that stand in lines behind its own, where its own tells none."""
@@ -343,10 +318,6 @@ class LogReader:
         own = settings.get("batch_size", 0) if settings.get("devices", 1) == 1 else 0  # else it may be each device's
         batch_size = settings.get("all_batch", own)
         told = plan.read(numbers, at_s=at_s, batch_size=batch_size)
-        store, rounded = self._last_store, plan.places["step"][1] / 2
-        if rounded > 1 and store is not None:  # step:12K: as far on as the lines before
-            due = store.last_step + store.gap
-            told = told._replace(step=due if store.gap > 0 and abs(due - told.step) <= rounded else told.step)
         self._add(told, plan.unit_known, line)
 
     def _read_test(self, plan: LinePlan, told: StepLine, line: str, marker: Marker | None) -> str | None:
