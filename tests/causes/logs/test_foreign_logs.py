@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from headrace.causes import explain_logs
-from headrace.causes.logs.bars import read_bar
 from headrace.causes.logs.fields import read_plan, split_numbers
 from headrace.errors import UnusableInput
 from headrace.model import Cause, Confidence, Findings
@@ -125,16 +124,6 @@ def test_a_percentage_is_no_time() -> None:
 )
 def test_what_is_no_duration_is_not_read_as_one(line: str) -> None:
     assert not read_plan(line).has_times
-
-
-def test_bars_of_keras_tell_an_epoch_or_what_is_left() -> None:
-    done, left = (
-        read_bar("90/90 [======] - 45s 500ms/step - loss: 0.3"),
-        read_bar(" 9/90 [=>...] - ETA: 40s - loss: 0.3"),
-    )
-    assert done is not None
-    assert left is not None
-    assert (done.is_whole, done.told.elapsed_s, left.told.rate_s) == (True, 45.0, pytest.approx(40 / 81))
 
 
 @pytest.fixture
@@ -350,9 +339,7 @@ def test_waits_stand_beside_the_step_where_the_clock_agrees_with_both(explain: C
     for step in range(100, 6001, 100):
         wait_s = 0.02 if step % 200 else 0.1
         at_s += 100 * (0.4 + wait_s)
-        lines.append(
-            f"INFO {stamped(at_s)[:19]} train.py:9 step:{step} loss:0.2 updt_s:0.400 data_s:{wait_s:.3f}"
-        )
+        lines.append(f"INFO {stamped(at_s)[:19]} train.py:9 step:{step} loss:0.2 updt_s:0.400 data_s:{wait_s:.3f}")
     found = explain(lines)
     assert found.figures["step_mean_s"] == pytest.approx(0.46, rel=0.03)
     assert found.figures["wait_share"] == pytest.approx(0.06 / 0.46, abs=0.01)
@@ -475,15 +462,11 @@ def test_what_happened_once_is_not_certain(explain: Callable[..., Findings]) -> 
 
 
 def test_a_line_that_only_begins_the_next_one_belongs_to_it(explain: Callable[..., Findings]) -> None:
-    """A logger whose message begins with a line break; and Keras, which tells the time of an epoch below its number."""
+    """A logger whose message begins with a line break."""
     lines = []
     for step in range(100, 3001, 100):
         lines += [f"{stamped(15.0 * step / 100)} - INFO: ", f"Epoch [1/9], Step [{step}/4000], Loss: 0.1"]
     assert explain(lines).figures["step_typical_s"] == pytest.approx(0.15)
-    lines = [line for n in range(1, 20) for line in (f"Epoch {n}/300", "8s - loss: 1.02 - acc: 0.80")]
-    found = explain(lines)
-    assert any("lines of epochs" in fact.en for fact in found.facts)
-    assert found.figures["step_typical_s"] == pytest.approx(8.0)
 
 
 def test_days_before_months_and_rows_without_names_have_times(explain: Callable[..., Findings]) -> None:

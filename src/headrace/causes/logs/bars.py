@@ -30,10 +30,6 @@ _BARS = [
         rf"%\s*[━─╸╺]+\s*{_N}/(?P<of>\d+)\s+{_RATE}\s+(?P<elapsed>[\d.:]+)s?(?:<\S+)?",
         # Epoch 0/0  ━━━━━━━━ 150/150 0:00:09 • 0:00:00 15.68it/s
         rf"[━╸╺─]\s*{_N}/(?P<of>\d+)\s+{_ELAPSED}\s*•\s*\S+\s+{_RATE}",
-        # 11/88 [==>...........................] - ETA: 33s - loss: 5.9
-        rf"{_N}/(?P<of>\d+) \[[=>.]+\] - ETA: (?P<left>[\d:]+)s?(?P<elapsed>)(?P<rate>)",
-        # 1875/1875 [==============================] - 5s 3ms/step - loss: 0.3: Keras, once an epoch is done
-        rf"{_N}/(?P<of>(?P=n)) (?:\[=+\] -|━+) (?P<elapsed>\d+)s(?: (?P<rate>[\d.]+[um]?s/(?P<whole>step|epoch)))?",
     )
 ]
 _SIZES = {"k": 1e3, "M": 1e6, "G": 1e9}
@@ -44,7 +40,6 @@ _OTHER_WORK = re.compile(
     re.IGNORECASE,
 )
 _EPOCH = re.compile(r"epoch\s*[:=#]?\s*\[?(\d+)|第\s*(\d+)\s*(?:轮|个?\s*epoch)|^\s*(\d+)/\d+\s", re.IGNORECASE)
-_CLOCK = re.compile(r"\d\d:\d\d:\d\d")
 Floats = NDArray[np.float64]
 _SMOOTHING = 0.3  # tqdm's default
 _TOLERATED_MISFIT = 0.1  # of the elapsed time
@@ -56,11 +51,9 @@ class Bar:
     """One redraw of a bar: what it tells of a step, and what stands around it."""
 
     told: StepLine
-    stamp: str  # what stands before it, if a time of day is in it
     resolution_s: float
     kind: str  # "train", "evaluate" or "other"
     behind: str  # what stands behind the rate
-    is_whole: bool  # the one line of a whole epoch
 
 
 def read_bar(line: str) -> Bar | None:
@@ -77,27 +70,23 @@ def read_bar(line: str) -> Bar | None:
     title = title.rstrip("0123456789 ") if drawn else title
     elapsed = match["elapsed"]
     rate_text = (match["rate"] or "").strip()
-    kind, epoch, is_stamped = _title(title)
+    kind, epoch = _title(title)
     step, of = (int(_amount(text)) if text not in (None, "?") else 0 for text in match.group("n", "of"))
-    elapsed_s = clock_s(elapsed) if elapsed else NAN
-    rate_s = _rate_s(rate_text) if elapsed else clock_s(match["left"]) / max(1, of - step)
     return Bar(
-        StepLine(step, of, epoch, elapsed_s=elapsed_s, rate_s=rate_s),
-        stamp=title.strip(" :") if is_stamped else "",
+        StepLine(step, of, epoch, elapsed_s=clock_s(elapsed), rate_s=_rate_s(rate_text)),
         resolution_s=0.1 if "." in elapsed else 1.0,
         kind="other" if "B/s" in rate_text else kind,  # a download
         behind=line[match.end() :],
-        is_whole="whole" in match.re.groupindex,
     )
 
 
 @lru_cache(maxsize=4096)
-def _title(title: str) -> tuple[str, float, bool]:
-    """Return what a title says: the kind of bar, the epoch, and whether a time of day is in it."""
+def _title(title: str) -> tuple[str, float]:
+    """Return what a title says: the kind of bar, and the epoch."""
     kind = "other" if _OTHER_WORK.search(title) else "evaluate" if NOT_TRAIN.search(title) else "train"
     found = _EPOCH.search(title)
     epoch = float(next(group for group in found.groups() if group)) if found else NAN
-    return kind, epoch, _CLOCK.search(title) is not None
+    return kind, epoch
 
 
 def _rate_s(text: str) -> float:

@@ -11,7 +11,7 @@ from array import array
 from collections import deque
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from math import gcd, inf, isnan
+from math import inf, isnan
 from typing import Any
 
 import numpy as np
@@ -49,11 +49,8 @@ _LIKE_A_STEP = re.compile(
     r"\b(?:step|iter(?:ation)?|batch|epoch)s?\b.*(?:\d\s*m?s\b|time|sec|it/s)|(?:time|sec).*\b(?:step|iter)s?\b",
     re.IGNORECASE,
 )
-# A line that is only the beginning of the next one: a time stamp and no message, or an epoch whose time follows.
-_BEGINS = re.compile(
-    r"[\s\[(]*\d[-\d/.]{4,}[ T_]+\d\d:\d\d:[\d.,]+[\])\s|:-]*(?:INFO|DEBUG)?[\])\s|:>-]*|\s*Epoch:? *\[?\d+/\d+\]?\s*"
-)
-_TIME_FOLLOWS = re.compile(r"\s*(?:\d+/\d+ )?(?:- )?\d+s\b")
+# A line that is only the beginning of the next one: a time stamp and no message.
+_BEGINS = re.compile(r"[\s\[(]*\d[-\d/.]{4,}[ T_]+\d\d:\d\d:[\d.,]+[\])\s|:-]*(?:INFO|DEBUG)?[\])\s|:>-]*")
 _MOST_HEADER, _FEWEST_HEADER = 300, 6  # lines of a header that are remembered; shorter ones tell nothing
 _MOST_SHAPES = 20_000  # of lines that are remembered; later ones are read with care each time
 _WITH_CARE = "with care"  # how to read each line of a shape whose words count, not only its numbers
@@ -165,7 +162,6 @@ class LogReader:
         self._last_store: StepStore | None = None
         self._last_line = 0.0  # of a step
         self._last_bar: StepStore | None = None  # that moved
-        self._batch = 0  # samples, where a bar counts them
         self._num_epochs = 0
         self._begun = ""  # a line that the next one may belong to
         self._epoch_shape, self._epoch_shapes = "", set[str]()  # of lines that tell an epoch and its time stamp alone
@@ -197,7 +193,7 @@ class LogReader:
                     self._read(behind)
                 return
         begun, self._begun = self._begun, line if len(line) < 48 and _BEGINS.fullmatch(line) else ""
-        if begun and (_TIME_FOLLOWS.match(line) if "poch" in begun else isnan(self._stamps.read(line))):
+        if begun and isnan(self._stamps.read(line)):
             line = f"{begun} {line}"
         shape, numbers = split_numbers(line)
         # A run begins anew in the same log where most of what stands before its first step comes again.
@@ -275,29 +271,16 @@ class LogReader:
         self._last_store.fill_last(told._replace(**{name: getattr(told, name) * unit_s for name in _TIMES}))
 
     def _read_bar(self, bar: Bar) -> None:
-        told, is_left = bar.told, isnan(bar.told.elapsed_s)  # Keras tells what is left, by the mean so far
-        if bar.kind == "other":
-            return
-        if is_left or bar.is_whole:  # it may count samples: then they come in whole batches
-            self._batch = gcd(self._batch, 0 if bar.is_whole or told.step == told.of else told.step)
-            many = max(1, self._batch)
-            told = told._replace(step=-(-told.step // many), of=-(-told.of // many), rate_s=told.rate_s * many)
-        if is_left:
-            self._add(StepLine(told.step, told.of, took_s=told.rate_s), True)
-        elif bar.kind == "evaluate":
+        told = bar.told
+        if bar.kind == "evaluate":
             self._mark(Marker(Doing.EVALUATION, self._line, took_s=told.elapsed_s))
-        else:
-            self._add_redraw(bar, told)
-
-    def _add_redraw(self, bar: Bar, told: StepLine) -> None:
+        if bar.kind != "train":
+            return
         store = self._store(f"bar/{told.of}", resolution_s=bar.resolution_s)
         is_drawn_again = store.last_step == told.step  # perhaps by its end
         if not is_drawn_again and told.step:
             self.content.last_step_line = self._number
-        if bar.is_whole:
-            took_s = told.elapsed_s / told.step if told.elapsed_s else NAN
-            told = told._replace(epoch=store.num_seen, took_s=took_s)
-        elif "=" in bar.behind or ":" in bar.behind:
+        if "=" in bar.behind or ":" in bar.behind:
             shape, numbers = split_numbers(bar.behind)
             plan = self._plans.get(shape) or read_plan(bar.behind)
             if len(self._plans) < _MOST_SHAPES:
@@ -308,7 +291,7 @@ class LogReader:
                 told = told._replace(**{name: getattr(beside, name) for name in _TIMES})
         if self._last_bar in (None, store) or not is_drawn_again:
             self._last_bar = store
-            store.add(self._line, told._replace(at_s=self._stamps.read(bar.stamp) if bar.stamp else NAN))
+            store.add(self._line, told)
         elif not isnan(told.took_s):  # a bar of epochs that shows the times of the steps of another one
             self._last_bar.unit_known &= store.unit_known
             self._last_bar.fill_last(told)

@@ -71,7 +71,7 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
         return None
     spans = find_spans(columns, is_bar=store.is_bar, per_epoch=per_epoch)
     runs, inside = spans.runs, spans.inside
-    if store.is_bar and np.isnan(at_s).any():
+    if store.is_bar:
         at_s, resolution_s = _bar_clock(columns, runs, resolution_s)
     if store.is_bar and (np.diff(runs) > 0).all():  # of each bar only the end
         columns["took_s"] = columns["elapsed_s"] / np.maximum(step, 1)
