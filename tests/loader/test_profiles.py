@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 from headrace import DataLoader, UnusableInput
 from headrace.loader import BUILT_IN, Origin, read_profiles, resolve_settings, write_profile
@@ -57,6 +58,28 @@ def test_arguments_win_also_with_the_value_of_a_default(folder: Path) -> None:
     assert (loader.num_workers, loader.prefetch_factor, loader.persistent_workers) == (0, None, False)
     loader = _loader(profile="cluster", persistent_workers=False, memory=None)
     assert (loader.num_workers, loader.persistent_workers, loader.memory) == (2, False, None)
+
+
+class _Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(8))
+
+
+@pytest.mark.parametrize("source", ["argument", "HEADRACE_PROFILE", "HEADRACE_NUM_WORKERS"])
+def test_no_profile_gives_an_iterable_data_set_workers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, source: str
+) -> None:
+    if source != "argument":
+        monkeypatch.setenv(source, "2" if source == "HEADRACE_NUM_WORKERS" else "cluster")
+    settings: dict[str, Any] = {"profile": "cluster"} if source == "argument" else {}
+    loader = DataLoader(_Stream(), 2, **settings)
+    assert torch.cat(list(loader)).tolist() == list(range(8))
+    assert (loader.num_workers, loader.persistent_workers) == (0, False)
+    assert caplog.text.count("num_workers=2 (") == 1
+    assert "is left out: an IterableDataset" in caplog.text
+    assert DataLoader(_Stream(), 2, num_workers=1, **settings).num_workers == 1
+    assert caplog.text.count("is left out") == 1
+    assert DataLoader(_Stream(), 2, profile="debug", num_workers=0).num_workers == 0
 
 
 def test_a_subclass_with_arguments_of_its_own_keeps_them(folder: Path) -> None:

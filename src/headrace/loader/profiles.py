@@ -49,6 +49,10 @@ SETTINGS: Mapping[str, Any] = {
 }
 _LOWEST = {"num_workers": 0, "prefetch_factor": 1, "io_depth": 0}
 _BACKENDS = ("auto", "process", "thread")
+_MANY_TIMES = (
+    "num_workers=%r (%s: %s) is left out: an IterableDataset that does not split itself comes whole from every worker. "
+    "If its __iter__ splits by torch.utils.data.get_worker_info(), give num_workers= to the loader"
+)
 
 
 class Origin(Said):
@@ -124,11 +128,17 @@ def with_profile(init: Callable[_P, None]) -> Callable[_P, None]:
 
     @functools.wraps(init)
     def filled(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        from torch.utils.data import IterableDataset  # `headrace config` needs no torch
+
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         profile = given.get("profile")
         if profile is not None and not isinstance(profile, str):
             raise TypeError(f"profile must be the name of a profile, got {profile!r}")
         resolved = resolve_settings(profile, given)
+        workers, is_stream = resolved["num_workers"], isinstance(given.get("dataset"), IterableDataset)
+        if is_stream and workers.value and workers.origin is not Origin.ARGUMENT:
+            _log.warning(_MANY_TIMES, workers.value, workers.origin, workers.place)
+            resolved = resolve_settings(profile, given | {"num_workers": SETTINGS["num_workers"]})
         chosen = {n: one for n, one in resolved.items() if one.origin not in (Origin.ARGUMENT, Origin.DEFAULT)}
         kwargs.update({name: one.value for name, one in chosen.items()}, profile=profile or profile_name())
         init(*args, **kwargs)
