@@ -105,6 +105,13 @@ def test_an_estimate_from_a_recording(place: Path) -> None:
     done = run("tune", str(place / "run"), "--step-ms", "1000")  # a demand that one worker meets
     assert "1 worker feeds the loop" in done.stdout
     assert "nothing was run" in done.stdout
+    done = run("tune", str(place / "run"), "--max-workers", "1", "--json", "-q")
+    document = json.loads(done.stdout)
+    assert document["answer"]["num_workers"] == 1
+    assert document["why"][0].startswith("--max-workers allows 1 of the ")
+    done = run("tune", str(place / "run"), "--memory", "1GiB", "--sweep", "1,2", "--backend", "thread")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--memory, --sweep, --backend: needs a TARGET, not a recording" in done.stderr
 
 
 def test_ctrl_c_gives_the_best_so_far_and_leaves_nothing(place: Path) -> None:

@@ -221,9 +221,13 @@ _TOO_FEW_CORES = Text(
     "需要 {needed} 个 worker，而空闲处理器只撑得起 {most} 个：其余只能靠减少每个 batch 的计算",
 )
 _NO_MORE = Text(
-    "more workers are not said to help, for what they wait for would serve no more of them ({bottleneck}): "
+    "more workers are not said to help, for what they wait for would serve no more of them{bottleneck}: "
     "`headrace run` says what helps",
-    "不能说增加 worker 会有用，因为它们等待的东西无法服务更多 worker（{bottleneck}）：`headrace run` 会说明什么有用",
+    "不能说增加 worker 会有用，因为它们等待的东西无法服务更多 worker{bottleneck}：`headrace run` 会说明什么有用",
+)
+_NO_MORE_ALLOWED = Text(
+    "--max-workers allows {most} of the {needed:worker(s)} that would feed the loop (estimate)",
+    "喂饱训练需要 {needed} 个 worker，而 --max-workers 只允许 {most} 个（估计）",
 )
 _MEASURE_IT = Text("Next: `headrace tune FILE.py:NAME` measures it.", "下一步：用 `headrace tune FILE.py:NAME` 实测。")
 
@@ -232,18 +236,27 @@ def _from_recording(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.causes.recorded import forecast_recording
     from headrace.signals.recording import read_run
 
+    given = {name: getattr(args, name) for name in ("memory", "batch_size", "loader", "sweep")}
+    given["backend"] = args.backend != "both"
+    if refused := ", ".join(f"--{name.replace('_', '-')}" for name, value in given.items() if value):
+        next_step = "leave it out, or name a TARGET: path/to/file.py:name"
+        raise UnusableInput(f"{refused}: needs a TARGET, not a recording", next_step=next_step)
     forecast = forecast_recording(read_run(args.target), step_s=args.step_ms)
     if forecast is None:
         raise UnusableInput(
             f"too little was recorded in {args.target} of a loader and its workers to reckon with",
             next_step="a recording of some dozens of steps: headrace run -- python train.py",
         )
-    best, now, settings, step_s = forecast.workers, forecast.current, forecast.settings, forecast.supply.step.value
-    counts = sorted({*tuning.worker_counts(max(min(forecast.most, 2 * best), now, 1)), now, best})
+    now, settings, step_s = forecast.current, forecast.settings, forecast.supply.step.value
+    most = min(forecast.most, args.max_workers or forecast.most)
+    best = min(forecast.workers, most)
+    counts = sorted({*tuning.worker_counts(max(min(most, 2 * best), now, 1)), now, best})
     rates = {count: forecast.steps_per_s(count) for count in counts}
     why = _FEEDS.filled(workers=best)
-    if forecast.most <= now < forecast.needed:
-        why = _NO_MORE.filled(bottleneck=forecast.bottleneck.value if forecast.bottleneck is not None else "?")
+    if best < forecast.workers:
+        why = _NO_MORE_ALLOWED.filled(most=most, needed=forecast.needed)
+    elif forecast.most <= now < forecast.needed:
+        why = _NO_MORE.filled(bottleneck=f" ({forecast.bottleneck.value})" if forecast.bottleneck is not None else "")
     elif forecast.needed > forecast.most:
         why = _TOO_FEW_CORES.filled(needed=forecast.needed, most=forecast.most)
     call = f"DataLoader(dataset, batch_size={settings.batch_size}, num_workers={best})"
