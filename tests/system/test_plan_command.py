@@ -53,6 +53,16 @@ def test_the_sizes_of_source_002_on_its_machine(folder: Path) -> None:
     assert all(row["fits"] and row["torch"]["total_bytes"] < 0.9 * 46e9 for row in document["tiers"])
 
 
+def test_where_nothing_fits_only_what_would_is_said(folder: Path) -> None:
+    done = run("plan", "--sample-bytes", "500MB", "--batch-size", "8", "--memory", "1GB", "-q")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert re.search(r"\nNext: a smaller batch, or \d+\.\d+ GiB of free memory\.\n$", done.stdout)
+    for said in ("even one worker", "headrace.DataLoader takes", "a row that fits"):
+        assert said not in done.stdout
+    done = run("plan", "--sample-bytes", "15MB", "--batch-size", "4", "--num-workers", "64", "--memory", "3GB", "-q")
+    assert "Next: a row that fits." in done.stdout
+
+
 def test_in_chinese(folder: Path) -> None:
     done = run("plan", "--sample-bytes", "5MB", "--lang", "zh", "-q")
     assert (done.returncode, done.stderr) == (0, "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -76,10 +76,9 @@ _NOT = Text(
     "It does not fit with torch's loader: {bytes} of {free} free, {shm} of /dev/shm.",
     "用 torch 的加载器放不下：{bytes} / 可用 {free}，/dev/shm 需要 {shm}。",
 )
-_NEXT_OWN = Text(
-    "Next: headrace.DataLoader takes {bytes}; or a row that fits.",
-    "下一步：headrace.DataLoader 只占 {bytes}；或选表中放得下的一行。",
-)
+_NEXT_OWN = Text("Next: headrace.DataLoader takes {bytes}.", "下一步：headrace.DataLoader 只占 {bytes}。")
+_NEXT_ROW = Text("Next: a row that fits.", "下一步：选表中放得下的一行。")
+_NEXT_LESS = Text("Next: a smaller batch, or {bytes} of free memory.", "下一步：减小 batch，或腾出 {bytes} 可用内存。")
 _NEXT = Text("Next: `headrace tune` measures what it brings.", "下一步：用 `headrace tune` 实测它能带来什么。")
 _MEASURING = Text("measuring {target}", "正在测量 {target}")
 
@@ -175,18 +174,24 @@ def _measured(subject: TargetFacts, measured: Measured) -> Text:
     return _SAMPLE.filled(**told, count=measured.num_fetched)
 
 
-def _text(machine: Machine, plans: list[MemoryPlan], rows: Iterable[TierRow], terms: Iterator[Cells]) -> Iterator[Part]:
+def _text(machine: Machine, plans: list[MemoryPlan], rows: Sequence[TierRow], terms: Iterator[Cells]) -> Iterator[Part]:
     (theirs, ours), free = plans, format_bytes(machine.memory_bytes)
     shm = "?" if machine.shm_bytes is None else format_bytes(machine.shm_bytes)
     told = {"memory": free, "source": machine.memory_source, "shm": shm, "cores": three_digits(machine.cores)}
     yield from (_MACHINE.filled(**told, ranks=machine.ranks), "", table_of(_HEAD, terms, left=(0, 3, 4)), "")
     yield table_of(_TIER_HEAD, [_tier_row(row, machine) for row in rows])
-    yield from (_TOO_MUCH.filled(tier=row.tier) for row in rows if not row.fits)
+    yield from (_TOO_MUCH.filled(tier=row.tier) for row in rows if not row.fits and rows[-1].fits)
     yield from ("", line(_FORMULAS, "dim"), line(_PEAK, "dim"), "")
     fits, taken = machine.fits(theirs), format_bytes(theirs.total_bytes)
     said = (_FITS if fits else _NOT).filled(bytes=taken, free=free, shm=format_bytes(theirs.shm_bytes))
     yield line(said, "green" if fits else "bold red")
-    yield (_NEXT if fits else _NEXT_OWN).filled(bytes=format_bytes(ours.total_bytes))
+    if fits:
+        yield _NEXT
+    elif machine.fits(ours) or rows[-1].fits:
+        yield from [_NEXT_OWN.filled(bytes=format_bytes(ours.total_bytes))] * machine.fits(ours)
+        yield from [_NEXT_ROW] * rows[-1].fits
+    else:  # not even one worker of the last row
+        yield _NEXT_LESS.filled(bytes=format_bytes(min(rows[-1].torch.total_bytes, rows[-1].headrace.total_bytes)))
 
 
 def _term_rows(machine: Machine, plans: list[MemoryPlan], measured: Measured, *, is_given: bool) -> Iterator[Cells]:
