@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +63,10 @@ class Told(Waiting):
 class Broken(Waiting):
     def __getitem__(self, index):
         raise ValueError("no sample is left")
+
+class Stuck(Waiting):
+    def __getitem__(self, index):
+        time.sleep(3600)
 
 class Few(Waiting):
     def __len__(self):
@@ -165,6 +170,13 @@ def test_a_short_data_set_is_gone_through_again_and_one_batch_is_too_few(place: 
         found = host.run(Candidate(num_workers=0, batch_size=8), 0.2)
         assert found.failure is Failure.ERROR
         assert "1 batch in a pass" in found.said
+
+
+def test_samples_that_hang_do_not_outlast_the_time(place: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(UnusableInput, match="hung"):
+        tune(TuneSettings(target=f"{place}:Stuck", seconds=3))
+    assert time.monotonic() - began < 18
 
 
 def test_a_whole_search_beats_one_worker(place: Path) -> None:

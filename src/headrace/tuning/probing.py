@@ -56,7 +56,8 @@ class ProbeHost(TargetProcess):
     """A process that has the target (with None: no data of anyone's), and forks a process for each probe."""
 
     def __init__(self, target: str | None, *, memory_bytes: int | None = None, patience_s: float = 20.0) -> None:
-        self._target, self._memory_bytes, self._patience_s = target, memory_bytes, patience_s
+        self._target, self._memory_bytes = target, memory_bytes
+        self.patience_s = patience_s  # of a probe, beside what its stretch takes
         self._started = time.monotonic()
         self.service: Service | None = None  # of the last probe that was in-process
         super().__init__(__name__, {"target": target})
@@ -71,7 +72,7 @@ class ProbeHost(TargetProcess):
         """Try a candidate for a stretch; a failure is a result, too."""
         began, said_before = self.elapsed_s, self.num_said
         order = {"candidate": asdict(candidate), "seconds": seconds}
-        facts, why, peak = self._ask(order, self._patience_s + 4 * seconds)
+        facts, why, peak = self._ask(order, self.patience_s + 4 * seconds)
         said = facts.get("what", "")
         if why is None and "figures" not in facts:
             why = Failure.ERROR if said else Failure.DIED

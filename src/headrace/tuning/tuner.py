@@ -18,6 +18,7 @@ from .search import HEADROOM, Probe, ProbeOutcome, Problem, TuneAnswer, answer_o
 
 _OWN_BATCH = 8  # of a data set without a loader
 _SERVICE_S = 0.8
+_LEAST_S = 3.0  # for a probe to begin, where none of the time is left
 _CROWDED_FROM = 0.1  # of a sample's time
 _FEWEST_AHEAD = 2  # batches: one that is filled beside one that is full
 _MOST_WORKERS = 16  # unless told, or twice the processors if that is more
@@ -139,11 +140,12 @@ def tune(settings: TuneSettings, tell: Callable[[ProbeOutcome], None] = lambda _
     """
     results: list[ProbeOutcome] = []
     problem = answer = None
-    with ProbeHost(settings.target, memory_bytes=settings.memory_bytes, patience_s=max(20.0, settings.seconds)) as host:
+    with ProbeHost(settings.target, memory_bytes=settings.memory_bytes) as host:
         try:
             problem = _first_look(settings, host, results)
             tell(results[0])
             while isinstance(step := next_step(problem, results), Probe):
+                host.patience_s = max(_LEAST_S, settings.seconds - host.elapsed_s)
                 results.append(host.run(step.candidate, step.seconds))
                 tell(results[-1])
             answer = step
@@ -166,13 +168,14 @@ def _first_look(settings: TuneSettings, host: ProbeHost, results: list[ProbeOutc
     subject = host.subject
     sizes = settings.batch_sizes or (subject.batch_size or (_OWN_BATCH if subject.baseline is None else None),)
     alone = Candidate(loader=settings.loader, num_workers=0, batch_size=sizes[0])
+    host.patience_s = max(_LEAST_S, settings.seconds - host.elapsed_s)
     found = host.run(alone, _SERVICE_S)
     if found.failure is not None:
         raise UnusableInput(
             f"{settings.target} gave no batch to a process without workers: {found.failure.label.en}",
             it_said=found.said or "nothing",
             waited=format_seconds(found.took_s),
-            next_step="fetch one sample by hand: what stops that stops every loader",
+            next_step="fetch one sample by hand: what stops that stops every loader; more --seconds, if it is slow",
         )
     results.append(found)
     service = host.service
