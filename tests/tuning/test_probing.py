@@ -81,6 +81,12 @@ class Stream(IterableDataset):
 def loader():
     return DataLoader(Waiting(), batch_size=4, num_workers=1, shuffle=True)
 
+def none():
+    return []
+
+def fifteen():
+    return list(range(15))
+
 def few():
     return DataLoader(Few(), batch_size=4)
 """
@@ -170,6 +176,12 @@ def test_a_short_data_set_is_gone_through_again_and_one_batch_is_too_few(place: 
         found = host.run(Candidate(num_workers=0, batch_size=8), 0.2)
         assert found.failure is Failure.ERROR
         assert "1 batch in a pass" in found.said
+
+
+@pytest.mark.parametrize(("name", "has"), [("none", "0 samples"), ("fifteen", "15 samples")])
+def test_from_less_than_two_batches_nothing_is_advised(place: Path, name: str, has: str) -> None:
+    with pytest.raises(UnusableInput, match=f"it has {has}, fewer than two batches"):
+        tune(TuneSettings(target=f"{place}:{name}", seconds=3))
 
 
 def test_samples_that_hang_do_not_outlast_the_time(place: Path) -> None:

@@ -46,6 +46,7 @@ class TargetFacts:
 
     dataset: str
     is_indexed: bool
+    num_samples: int | None  # of what is indexed
     batch_size: int | None  # of the loader; None where there is none, or it makes no batches
     reads_ahead: bool  # it says where its samples lie
     pin_memory: bool
@@ -186,6 +187,7 @@ def _subject_of(target: Any) -> TargetFacts:
     return TargetFacts(
         dataset=type(target.dataset).__name__,
         is_indexed=target.is_indexed,
+        num_samples=len(target.dataset) if target.is_indexed else None,
         batch_size=getattr(given, "batch_size", None),
         reads_ahead=hasattr(target.dataset, "extents"),
         pin_memory=bool(getattr(given, "pin_memory", False)),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from headrace.errors import UnusableInput
-from headrace.model import Text, format_bytes, format_seconds, format_share, three_digits, with_error
+from headrace.model import Count, Text, format_bytes, format_seconds, format_share, three_digits, with_error
 from headrace.signals.system import read_numa_nodes
 
 from .memory import Configuration, SampleCost, TermKind, peak_memory
@@ -168,6 +168,9 @@ def _first_look(settings: TuneSettings, host: ProbeHost, results: list[ProbeOutc
     subject = host.subject
     sizes = settings.batch_sizes or (subject.batch_size or (_OWN_BATCH if subject.baseline is None else None),)
     alone = Candidate(loader=settings.loader, num_workers=0, batch_size=sizes[0])
+    if subject.num_samples is not None and subject.num_samples < (2 * (sizes[0] or 1) if not subject.baseline else 1):
+        what = f"{settings.target} could not be measured: it has {Count(subject.num_samples):sample(s)}"
+        raise UnusableInput(f"{what}, fewer than two batches", next_step="more samples, or a smaller --batch-size")
     host.patience_s = max(_LEAST_S, settings.seconds - host.elapsed_s)
     found = host.run(alone, _SERVICE_S)
     if found.failure is not None:
