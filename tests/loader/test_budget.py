@@ -98,6 +98,12 @@ def peak_of(look: Callable[[], int]) -> Iterator[list[int]]:
         thread.join()
 
 
+def test_a_budget_of_some_bytes_is_told_as_that() -> None:
+    for collate in (None, keep):
+        with pytest.raises(BatchTooLarge, match="budget: 10 B\n  try: batch_size=1, or memory="):
+            list(DataLoader(Huge(16, 64), 4, num_workers=4, memory=10, collate_fn=collate))
+
+
 KINDS = {
     "slots": {},
     "collate": {"collate_fn": stack},

@@ -59,7 +59,7 @@ class Entering:
 
     def _ask(self, size: int, entry: int, rows: int) -> None:
         """Wait until a block of this size may be written. Raises where its batch alone does not fit the budget."""
-        if size < _ASKED_BYTES:
+        if size < min(_ASKED_BYTES, self._budget_bytes):
             return
         # the oldest batch may have samples as large as these
         self._board.expect_batch(size * self._words[entry + Entry.NUM_ROWS] // max(1, rows))

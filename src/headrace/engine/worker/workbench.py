@@ -32,6 +32,7 @@ from .staging import named_samples
 
 # of the budget, for the blocks that all workers keep in their heaps
 _KEPT_PART, _LEAST_KEPT_BYTES = 8, 4 << 20
+_TOLD_BYTES = 1 << 20  # how a batch is laid out, and that it does not fit, are told whatever the budget
 
 
 def kept_heap_bytes(budget_bytes: int, num_workers: int) -> int:
@@ -94,7 +95,8 @@ class Workbench:
         self.dataset, self.collate = named_samples(pool.dataset), pool.collate or _default_collate
         self.words = Board(arena.bytes).words
         self.all_words = arena.bytes.cast("q")
-        self.region = Region(arena, plan.region_start, plan.region_bytes, largest=min(budget, plan.region_bytes // 2))
+        largest = max(_TOLD_BYTES, min(budget, plan.region_bytes // 2))
+        self.region = Region(arena, plan.region_start, plan.region_bytes, largest=largest)
         self.record = WorkerRecord(self.words, worker, self.events)
         self.entering = Entering(arena, lock, self.region, self.record, worker=worker, budget_bytes=budget)
         self.indices = IndexReader(arena, self.words, is_batched=pool.is_batched)
