@@ -32,6 +32,7 @@ def make(): return data
 def loader(): return DataLoader(data, batch_size=5, collate_fn=list)
 def both(): return DataLoader(data), DataLoader(data)
 def exits(): sys.exit("no GPU here")
+def raises(): raise ValueError("my config is missing")
 def needs(path): return data
 class space:
     inner = data
@@ -72,12 +73,14 @@ def test_a_stream_has_no_index(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("named_things:both", "is 2 loaders or data sets\n  try: the name of one"),
+        ("named_things:both", "is 2 loaders or data sets\n  try: a function that returns one of them"),
+        ("named_things:raises", "my config is missing\n  try: what is raised in line 20 of"),
         ("named_things:number", "is a int, no data set"),
         ("named_things:needs", "missing 1 required positional argument: 'path'\n  try: a function without arguments"),
         ("named_things:exits", "calling named_things:exits failed: SystemExit: no GPU here"),
         ("named_things:absent", "named_things has no 'absent'\n  it has: argparse, sys, torch"),
         ("exiting_script.py:loader", "importing 'exiting_script' failed: SystemExit: usage: train.py CONFIG"),
+        ("exiting_script.py:loader", "try: parse arguments and train below `if __name__ == '__main__':`"),
         ("named_things.py", "write path/to/file.py:name"),
         ("data/none-{000..003}.tar", "4 of 4 shards are not there"),
         ("s3://bucket/train-{000..127}.tar", "is not a local file"),

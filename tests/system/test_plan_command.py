@@ -11,6 +11,8 @@ from .test_cli import run
 CODE = """
 import numpy as np
 from torch.utils.data import DataLoader
+def generated():
+    yield from range(9)
 def train_set(): return [np.zeros(1 << 20, np.uint8) for _ in range(16)]
 def loader(): return DataLoader(train_set(), batch_size=4, num_workers=2)
 """
@@ -63,6 +65,16 @@ def test_where_nothing_fits_only_what_would_is_said(folder: Path) -> None:
     assert "Next: a row that fits." in done.stdout
 
 
+def test_what_a_target_prints_before_it_exits_is_shown(folder: Path) -> None:
+    (folder / "parses.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('config')\nparser.parse_args()\n"
+    )
+    done = run("plan", "parses.py:train_set", "-q")
+    assert done.returncode == 2
+    assert "the following arguments are required: config" in done.stderr
+    assert "below `if __name__ == '__main__':`" in done.stderr
+
+
 def test_in_chinese(folder: Path) -> None:
     done = run("plan", "--sample-bytes", "5MB", "--lang", "zh", "-q")
     assert (done.returncode, done.stderr) == (0, "")
@@ -78,6 +90,7 @@ def test_in_chinese(folder: Path) -> None:
         ("plan planned.py:train_set --sample-bytes 5MB", "one of them"),
         ("plan planned.py:train_set --sequence-length 8", "a whole sequence"),
         ("plan planned.py:nothing", "planned.py has no 'nothing'"),
+        ("plan planned.py:generated", "planned.py:generated is a generator, no data set"),
         ("plan --sample-bytes 5XB", "is not a size"),
         ("plan --sample-bytes 5MB --batch-size 0", "not between 1 and"),
     ],

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -66,14 +67,18 @@ def load_target(text: str) -> Target:
             with _own_arguments(text):
                 found = found()
         except (Exception, SystemExit) as error:
-            what, next_step = f"calling {text} failed: {describe_error(error)}", "a function without arguments"
-            raise CannotLoadTarget(what, next_step=next_step) from error
+            inside = traceback.extract_tb(error.__traceback__)[1:]  # empty where arguments are missing
+            raised = f"what is raised in line {inside[-1].lineno} of {inside[-1].filename}" if inside else ""
+            next_step = raised or "a function without arguments"
+            raise CannotLoadTarget(f"calling {text} failed: {describe_error(error)}", next_step=next_step) from error
     if isinstance(found, torch_data.DataLoader):
         return Target(text, found.dataset, found, found.collate_fn, import_s)
     several = list(found.values() if isinstance(found, Mapping) else found) if _is_several(found) else []
-    if several or not (hasattr(found, "__getitem__") or hasattr(found, "__iter__")):
+    comes_once = isinstance(found, Iterator) and not isinstance(found, torch_data.Dataset)
+    if several or comes_once or not (hasattr(found, "__getitem__") or hasattr(found, "__iter__")):
         what = f"{len(several)} loaders or data sets" if several else f"a {type(found).__name__}, no data set"
-        raise CannotLoadTarget(f"{text} is {what}", next_step=f"the name of one: {_NAME_ONE}")
+        next_step = f"{'a function that returns one of them' if several else 'the name of one'}: {_NAME_ONE}"
+        raise CannotLoadTarget(f"{text} is {what}", next_step=next_step)
     return Target(text, found, import_s=import_s)
 
 
@@ -96,11 +101,11 @@ def _find(place: str, attribute: str) -> Any:
         with _own_arguments(place):
             module = importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        raise CannotLoadTarget(
-            f"importing {name!r} failed: {describe_error(error)}",
-            python=sys.executable,
-            next_step=f"make `python -c 'import {name}'` work here, or name a file: path/to/file.py:{attribute}",
-        ) from error
+        next_step = f"make `python -c 'import {name}'` work here, or name a file: path/to/file.py:{attribute}"
+        if isinstance(error, SystemExit):
+            next_step = "parse arguments and train below `if __name__ == '__main__':`, which an import leaves out"
+        what = f"importing {name!r} failed: {describe_error(error)}"
+        raise CannotLoadTarget(what, python=sys.executable, next_step=next_step) from error
     if path is not None and Path(module.__file__ or "").resolve() != path.resolve():
         raise CannotLoadTarget(
             f"{path.name} has the name of another module, {name}", next_step="give the file a name of its own"

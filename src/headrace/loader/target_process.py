@@ -107,7 +107,8 @@ class TargetProcess:
         line, _, self._buffer = self._buffer.partition(b"\n")
         found: dict[str, Any] = json.loads(line)
         if found["event"] == "refused":
-            raise CannotLoadTarget(found["what"], next_step=found["next_step"], **found["evidence"])
+            evidence = found["evidence"] | ({"it_said": said} if (said := self.said(most=500)) else {})
+            raise CannotLoadTarget(found["what"], next_step=found["next_step"], **evidence)
         return found
 
     def said(self, *, since: int = 0, most: int = 2000) -> str:
