@@ -134,6 +134,8 @@ def test_a_profile_of_the_file_takes_the_place_of_a_built_in_one(folder: Path) -
         ("[profiles.x]\nbackend = 'gpu'", "one of auto, process, thread"),
         ("[profiles.x]\npin_memory = 1", "true or false"),
         ("[profiles.x]\nbatch_size = 8", "sets 'batch_size', which no profile can"),
+        ("num_workers = 3", "num_workers at the top of the file, where it is no profile's"),
+        ("[profile.x]\nnum_workers = 3", "profile at the top of the file"),
         ("profiles = 3", "profiles are tables"),
         ("[profiles.x", "cannot be read"),
     ],

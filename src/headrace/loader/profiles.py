@@ -165,6 +165,9 @@ def read_profiles(path: Path) -> dict[str, dict[str, Any]]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UnusableInput(f"{path} cannot be read: {error}", next_step="correct it, as TOML") from None
+    if stray := document.keys() & {*SETTINGS, "profile"}:
+        what = f"{path}: {', '.join(sorted(stray))} at the top of the file, where it is no profile's"
+        raise UnusableInput(what, next_step="[profiles.NAME], and a line for each setting below it")
     profiles = document.get("profiles", {})
     if not isinstance(profiles, dict) or not all(isinstance(one, dict) for one in profiles.values()):
         raise UnusableInput(f"{path}: profiles are tables", next_step="[profiles.NAME], and a line for each setting")
