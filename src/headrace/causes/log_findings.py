@@ -188,12 +188,6 @@ def _limits(analysis: Analysis) -> Iterator[Text]:
     series = analysis.series
     if analysis.wait_share is None:
         yield _NO_WAIT
-    if series.num_streams > 1:
-        yield Text(
-            "{n} streams of steps write into this log by turns (several jobs, or ranks without a name); this is the "
-            "longest",
-            "有 {n} 路训练轮流写入这份日志（多个作业，或没有标明的 rank）；这里只说其中最长的一路",
-        ).filled(n=series.num_streams)
     if len(series) < FEWEST:
         yield Text(
             "lines of steps: {n}, too few for patterns: what comes every so many steps cannot be seen",

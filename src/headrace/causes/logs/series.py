@@ -15,7 +15,6 @@ from .reader import COLUMNS, LogContent, StepStore
 FILE_STRIDE = 10**10  # line numbers of the second log start here: one axis for all
 FEWEST = 6  # records; fewer have no pattern
 _LATER_S = 60.0
-_MOST_STREAMS = 16  # that write into one log by turns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,6 @@ class Series:
     known: Known = Known.EVERY_STEP  # how the share of waiting is known
     error: float = 0.0  # of that share, where it is known from a sample
     is_epochs: bool = False  # a record is an epoch, not a step
-    num_streams: int = 1  # that wrote by turns; this is the longest
 
     def __len__(self) -> int:
         return len(self.step)
@@ -64,7 +62,6 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     `per_epoch` is for a counter that runs through all epochs: an epoch begins behind each such number of steps.
     """
     columns = {name: np.asarray(store.column(name)) for name in COLUMNS}
-    columns, num_streams = _longest_stream(columns, is_bar=store.is_bar)
     columns = _joined(columns, is_bar=store.is_bar, of=store.of)
     step, at_s, resolution_s = columns["step"], columns["at_s"], store.resolution_s
     if not len(step):
@@ -105,59 +102,7 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
         known=told.known,
         error=told.error,
         is_epochs=store.is_epochs,
-        num_streams=num_streams,
     )
-
-
-def _longest_stream(columns: dict[str, Floats], *, is_bar: bool) -> tuple[dict[str, Floats], int]:
-    """Keep the longest of several streams that write by turns, and tell how many there are.
-
-    Two jobs, or ranks without a name, leave a counter that jumps back and forth between two rows of numbers. A row
-    that is taken up again, time after time, behind one that begins lower is another stream; a new run goes on alone.
-    """
-    epoch = np.nan_to_num(columns["epoch"])
-    step = columns["step"] + epoch * (columns["step"].max() + 1)
-    far = 0.0 if is_bar else 8.0  # ranks that keep step are joined, not told apart
-    ahead = _returns(step, far)
-    if len(ahead) < max(3.0, 0.01 * len(step)):
-        return columns, 1
-    # A line every 25 steps of epochs of 36 jumps like that, too: 24, 13, 2, 27, but always by 25 if one counts on.
-    of = float(np.median(columns["of"])) or float(np.ptp(np.diff(step)))
-    on = np.round(np.diff(step) % max(of, 1.0))
-    if float((on == np.median(on)).mean()) > 0.8:
-        return columns, 1
-    usual, steps = float(np.median(ahead)), step.tolist()
-    rows: list[list[int]] = []  # the records of each
-    recent: list[list[int]] = []  # the one that moved last is the first
-    for index, now in enumerate(steps):
-        gaps = [(now - steps[row[-1]], row) for row in recent]
-        fits = [row for gap, row in gaps if 0 <= gap <= usual] or [row for gap, row in gaps if 0 < gap <= 4 * usual]
-        if not fits:
-            rows.append([])
-        row = fits[0] if fits else rows[-1]
-        row.append(index)
-        recent = [row, *(one for one in recent if one is not row)][:_MOST_STREAMS]
-    streams: list[list[int]] = []
-    for row in rows:  # one behind the other: epochs, or starts, of one stream
-        free = next((one for one in streams if one[-1] < row[0]), None)
-        streams.append(row) if free is None else free.extend(row)
-    longest = max(streams, key=len)
-    return {name: column[longest] for name, column in columns.items()}, len(streams)
-
-
-def _returns(step: Floats, far: float) -> list[float]:
-    """Return how far ahead a counter is each time that it returns, at once, to where it had jumped back from."""
-    ahead: list[float] = []
-    level = low = last = float(step[0])
-    for now in step.tolist():
-        if now < last - far:
-            level, low = last, now
-        elif now > level:
-            if level > low and now - last > 0.5 * (level - low):
-                ahead.append(now - level)
-            level = low = now
-        last = now
-    return ahead
 
 
 def _over(per_step: Floats, span: Floats, head: Floats, inside: Flags) -> Floats:
