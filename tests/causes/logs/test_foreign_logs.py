@@ -395,16 +395,6 @@ def test_a_clock_in_words_is_the_time_since_the_start(explain: Callable[..., Fin
     assert found.figures["step_mean_s"] == pytest.approx(0.4, rel=0.01)
 
 
-def test_epochs_that_only_have_time_stamps_are_told(explain: Callable[..., Findings]) -> None:
-    lines = ["2025-11-15 19:00:00 INFO num epochs: 40"]
-    for n in range(1, 41):
-        lines += [f"{stamped(30.0 * n)} INFO Epoch {n}/40", f"{stamped(30.0 * n)} INFO train loss: 0.5, lr: 0.1"]
-    found = explain(lines)
-    assert any("lines of epochs" in fact.en for fact in found.facts)
-    assert found.figures["step_typical_s"] == pytest.approx(30.0)
-    assert not found.findings
-
-
 @pytest.mark.parametrize("took", ["Time taken for 1 epoch: 90.0 secs", "Training epoch took: 0:01:30"])
 def test_the_time_of_an_epoch_may_stand_in_a_line_of_its_own(took: str, explain: Callable[..., Findings]) -> None:
     found = explain(line for n in range(8) for line in (f"Epoch {n} Loss 0.5", took))

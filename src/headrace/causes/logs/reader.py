@@ -164,7 +164,6 @@ class LogReader:
         self._last_bar: StepStore | None = None  # that moved
         self._num_epochs = 0
         self._begun = ""  # a line that the next one may belong to
-        self._epoch_shape, self._epoch_shapes = "", set[str]()  # of lines that tell an epoch and its time stamp alone
         self._plans: dict[str, LinePlan | None] = {}  # by the shape of a line; None: nothing in it
         self._header: set[str] = set()  # shapes of the lines before the first step
         self._header_again: set[str] = set()  # those that came again since the last step
@@ -320,14 +319,8 @@ class LogReader:
         """Read a line that tells of a whole epoch: what its steps took, or all of it. For logs without steps."""
         whole = _EPOCH_TOOK.search(line)
         took_s = clock_s(whole[1]) if whole else told.took_s
-        if marker is not None or _NO_EPOCH.search(line):
+        if marker is not None or isnan(took_s) or _NO_EPOCH.search(line):
             return None
-        if isnan(took_s):  # what it took is the time since the line before of its shape: the first that comes again
-            shape = split_numbers(line)[0] if not isnan(told.epoch + told.at_s) else ""
-            self._epoch_shape = self._epoch_shape or (shape if shape in self._epoch_shapes else "")
-            self._epoch_shapes.add(shape)
-            if not shape or shape != self._epoch_shape:
-                return _WITH_CARE if shape and not self._epoch_shape else None
         if isnan(told.epoch) and "epoch" not in line.lower():
             return None
         self._num_epochs += 1

@@ -234,9 +234,7 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
     shapes: dict[str, dict[str, list[StepStore]]] = {}
     stores = [store for content in contents for store in content.stores.values()]
     kinds = {one.kind for one in stores if one.moves} or {one.kind for one in stores}
-    kind = min(
-        kinds, default=""
-    )  # steps; where there are none, lines of whole epochs, or those of an evaluation: "test"
+    kind = min(kinds, default="")  # steps; where there are none, lines of whole epochs, else those of an evaluation
     if kind == "test":
         streams.markers = [marker for marker in streams.markers if marker.doing is not Doing.EVALUATION]
     for content in contents:
