@@ -41,11 +41,6 @@ _OTHER_ENDS = re.compile(
     r"(?! enc).*)|(?P<thrown>terminate called after .*))"
 )
 _NOT_STARTED = re.compile(r"(?:Syntax|Indentation|Tab)Error")  # so that what comes behind it is another start
-# The last line of a traceback of which nobody copied more.
-_BARE = re.compile(
-    r"[\s*`>_]*(?:\[rank\d+\]:\s*|.{0,60}?\b(?:ERROR|CRITICAL)\b[\s:|\]-]*)?"
-    r"((?:[A-Za-z_]\w*\.)*\w*[a-z](?:Error|Exception|Interrupt)(?:\(\w+\))?: \S.*)"
-)
 _TRAINS = re.compile(r"\b(?:epoch|step|iter(?:ation)?|batch)\b\W{0,4}\d", re.IGNORECASE)
 # Lines that a dying run still writes: other ranks, launchers, schedulers, trackers, native stacks.
 _AFTERMATH = re.compile(
@@ -117,7 +112,6 @@ def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
     frames: list[tuple[str, ...]] = []
     before, is_open, is_heard, is_again = "", False, True, False
     header: set[str] = set()
-    bare: list[Raised] = []
     for number, text in lines:
         if _SURVIVED.search(text):
             end.quiet.add(number)
@@ -147,8 +141,6 @@ def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
             end.raised = end.raised if is_cause else end.raised[:-1]
         if not is_open and is_heard:
             is_open = '  File "' in text  # a traceback whose beginning was cut off
-            if number >= last_step and (alone := _BARE.match(text)):
-                bare.append(_raised(number, alone[1].rstrip("*`_ "), ()))
         if not is_open and is_heard:
             continue
         body = text[len(before) :] if split_numbers(text[: len(before)])[0] == split_numbers(before)[0] else text
@@ -162,7 +154,6 @@ def read_end(lines: Sequence[tuple[int, str]], *, last_step: int) -> LogEnd:
             elif not is_heard:
                 end.quiet.add(number)
             is_open, is_heard = False, True
-    end.raised = end.raised or bare
     return end
 
 
