@@ -53,7 +53,6 @@ SHAPES = {
     ),
     "(trainer:733) INFO: 1epoch:train:1-50batch:50num_updates: iter_time=1.2e-04, forward_time=0.2, acc=0.2, "
     "optim_step_time=0.11, optim0_lr0=4.0e-06, train_time=1.1": (50, None, 1.1, 0.00012, None, None),
-    "3000 2.6 50.0 seconds for 100 batches. Memory used: 18.2 / 16.4 GB.": (3000, None, 0.5, None, None, None),
     "INFO:root:[1,   150/ 2400] - losses - Parent: 0.1 - Child: 7.1 [wd: 5.0e-02] [mem: 6.1e+04] (1250.0 ms)": (
         150, 2400, 1.25, None, None, None,
     ),
@@ -68,7 +67,6 @@ SHAPES = {
         10, 100, 1.23, None, None, None,
     ),
     "[train][1] progress: 1/1 step: 1100, time: 50.2, speed: 2.0 steps/s": (1100, None, 0.5, None, None, None),
-    "[Mar 29, 22:22:25] 2 6.747972709279061": (2, None, None, None, None, None),
     "iter 10: loss 3.2, time 123.45ms, mfu 12.3%": (10, None, 0.12345, None, None, None),
     "completed step: 10, seconds: 1.23, TFLOP/s/device: 100": (10, None, 1.23, None, None, None),
     "INFO ts/train.py:232 step:10 smpl:640 ep:2 loss:1.073 lr:2.0e-06 updt_s:0.296 data_s:0.001": (
@@ -337,11 +335,6 @@ def test_rounded_means_so_far_are_means_and_add_up_to_what_they_say(explain: Cal
     assert found.figures["wait_share"] == pytest.approx(0.9 / 40.9, abs=0.006)
 
 
-def test_a_step_behind_the_word_train_and_its_stamp_are_enough(explain: Callable[..., Findings]) -> None:
-    text = "".join(f"2025-02-03 10:{k // 2:02}:{k % 2 * 30:02},500 train {k * 50:03} 1.9e+00 31.2\n" for k in range(12))
-    assert explain(text.splitlines()).figures["step_mean_s"] == pytest.approx(0.6, rel=0.02)
-
-
 def test_an_elapsed_time_in_hours_may_stand_in_a_line_of_its_own(explain: Callable[..., Findings]) -> None:
     blocks = (f"time elapsed: 0:{k:02}:20\nnum of updates: {k * 1000}\nret loss: 0.{k}\n====" for k in range(1, 20))
     assert explain(blocks).figures["step_mean_s"] == pytest.approx(0.06, rel=0.1)  # the last one has no time yet
@@ -441,11 +434,9 @@ def test_a_line_that_only_begins_the_next_one_belongs_to_it(explain: Callable[..
     assert explain(lines).figures["step_typical_s"] == pytest.approx(0.15)
 
 
-def test_days_before_months_and_rows_without_names_have_times(explain: Callable[..., Findings]) -> None:
+def test_days_may_stand_before_months(explain: Callable[..., Findings]) -> None:
     lines = [f"finished iteration {n} on process 0 [13/03 15:{n // 30:02d}:{2 * n % 60:02d}]" for n in range(1, 90)]
     assert explain(lines).figures["step_typical_s"] == pytest.approx(2.0)
-    lines = [f"2025-03-11-22:{n // 4:02d}:{15 * n % 60:02d}] {n}, 0.05{n % 9}, 14.{n}, 3.445" for n in range(1, 20)]
-    assert explain(lines).figures["step_typical_s"] == pytest.approx(15.0)
 
 
 def test_samples_a_second_on_several_devices_tell_no_step_time(explain: Callable[..., Findings]) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from itertools import pairwise
 from math import isnan
 from typing import NamedTuple
 
@@ -418,11 +417,6 @@ def _position(line: str, fields: Sequence[Field]) -> tuple[Field | None, int | N
             is_hyphened = counts and field.gap.rstrip().endswith(("#", "-"))  # 第 12 步, 1epoch:train:1-100batch
             if is_paired or is_hyphened or (field.kind == "step" and not field.unit_s):
                 found.append((1, field))
-    for first, then in pairwise(fields if not found else ()):
-        # a step and its loss: train 050 2.13e+00, [Mar 29, 22:22:25] 2 6.748, 3000 2.5 48.2 seconds for 100 batches
-        is_row = first.is_whole and then.gap in (" ", ", ") and not then.is_whole
-        if is_row and (first.start == 0 or first.gap.split()[-1:] in (["train"], ["valid"], ["test"], ["]"])):
-            return first, epoch
     best = max(found, key=lambda one: one[0], default=None)
     return (best[1] if best else None), epoch
 
