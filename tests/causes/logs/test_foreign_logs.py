@@ -255,6 +255,22 @@ def test_lines_that_look_like_steps_and_are_not_read_are_shown(explain: Callable
         explain(f"in batch of {n}: the 3rd step of 9 was {n} times 7 sec" for n in range(12))
 
 
+def test_of_two_jobs_that_write_by_turns_the_one_ahead_counts(explain: Callable[..., Findings]) -> None:
+    lines = []
+    for n in range(1, 200):
+        lines.append(f"step {n}/900 time 0.400s data 0.100s")
+        lines += [f"step {n - 60}/900 time 0.500s data 0.010s"] * (n > 60)
+    found = explain(lines)
+    assert not found.findings or found.findings[0].cause is Cause.LOADER_THROUGHPUT
+    assert found.figures["wait_share"] == pytest.approx(0.25, abs=0.01)
+
+
+def test_lines_whose_place_in_the_epoch_wanders_are_one_stream(explain: Callable[..., Findings]) -> None:
+    """A line every 25 steps of epochs of 36."""
+    found = explain(f"step {n % 36}/36 time 0.400s data 0.010s" for n in range(24, 4000, 25))
+    assert found.figures["step_mean_s"] == pytest.approx(0.4, abs=0.01)
+
+
 def test_bars_in_the_pauses_of_the_first_one_are_evaluations(explain: Callable[..., Findings]) -> None:
     lines = []
     for _ in range(5):
