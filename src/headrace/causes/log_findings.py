@@ -33,6 +33,7 @@ from .steps import LOCKSTEP_LIMIT, SUPPLY_CAUSES, Analysis, LostTime, analyse, e
 _READ_WHOLE_BYTES = 32 << 20
 _WINDOW_BYTES = 1 << 20
 _OF_THE_REST = 32
+_LEAST_STEP_S = 1e-6  # what comes oftener is no step: lines of several jobs, joined
 _LAST_CHUNKS = 4  # what is looked at for how the run ended: about 1 MiB
 
 
@@ -203,7 +204,7 @@ def _limits(analysis: Analysis) -> Iterator[Text]:
 def _best(streams: LogStreams) -> Analysis | None:
     """Return the analysis of the most telling stream; of another one, where only that one has losses."""
     analyses = [analyse(series, streams.markers, streams.settings) for series in streams.series]
-    usable = [one for one in analyses if one.wall_s > 0]
+    usable = [one for one in analyses if one.wall_s > 0 and not 0 < one.stalls.base_s < _LEAST_STEP_S]
     if not usable:
         return None
     longest = max(one.wall_s for one in usable)

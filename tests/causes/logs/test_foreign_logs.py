@@ -271,6 +271,11 @@ def test_lines_whose_place_in_the_epoch_wanders_are_one_stream(explain: Callable
     assert found.figures["step_mean_s"] == pytest.approx(0.4, abs=0.01)
 
 
+def test_what_comes_oftener_than_any_step_is_none(explain: Callable[..., Findings]) -> None:
+    with pytest.raises(UnusableInput, match="no line tells of training steps"):
+        explain(f"step {number} time 0.00000003 s loss 0.3" for number in range(1, 300))
+
+
 def test_bars_in_the_pauses_of_the_first_one_are_evaluations(explain: Callable[..., Findings]) -> None:
     lines = []
     for _ in range(5):
