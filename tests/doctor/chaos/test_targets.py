@@ -11,8 +11,10 @@ from headrace.doctor.chaos.subject import UnderTest
 from headrace.errors import HeadraceError
 
 DATA = """
+from torch.utils.data import ChainDataset
 good = list(range(80))
-stream = iter(range(8))
+numbers = iter(range(8))
+stream = ChainDataset([])
 few = [1, 2, 3]
 """
 
@@ -37,6 +39,7 @@ def test_a_module_and_a_file_are_found(folder: Path, target: str) -> None:
         ("absent.py:x", "there is no file 'absent.py'"),
         ("no_such_module:x", "importing 'no_such_module' failed"),
         ("no_such_module:x", "try: make `python -c 'import no_such_module'` work here, or name a file: path"),
+        ("own_targets:numbers", "own_targets:numbers is a range_iterator, no data set"),
         ("own_targets:stream", "map-style data set"),
         ("own_targets:few", "fewer than two batches of 8"),
     ],
