@@ -89,6 +89,18 @@ def test_it_follows_a_disk_that_changes(first: float, then: float, start: int, n
 
 
 @settings(max_examples=25, deadline=None)
+@given(at=st.integers(62, 120), noise=st.floats(0.0, 0.01), seed=st.integers(0, 10**6))
+def test_a_disk_that_gets_faster_is_seen_at_once_whether_in_a_trial_or_at_rest(
+    at: int, noise: float, seed: int
+) -> None:
+    def supply(workers: int, now: float) -> float:
+        return knee(0.03, 400 if now < 40 else 100 if now < at else 800)(workers, now)
+
+    loader = Simulated(supply, lambda now: ENDLESS, 4, noise=noise, seed=seed).run(at + 20)
+    assert usual_rate(loader, 5) >= 0.95 * loader.best_rate(loader.now_s)
+
+
+@settings(max_examples=25, deadline=None)
 @given(rates=st.tuples(*[st.floats(50, 2000)] * 3), start=starts, noise=noises, seed=st.integers(0, 10**6))
 def test_it_follows_a_loop_that_changes(rates: tuple[float, float, float], start: int, noise: float, seed: int) -> None:
     def wanted(now: float) -> float:

@@ -15,7 +15,7 @@ from headrace.model import Adjustment, AdjustmentReason, Lever
 # shares of the loop's time. Below 3 % there is no more to gain than what noise hides; between both it is left alone
 _WAITS_FROM, _QUIET_UP_TO = 0.03, 0.01
 _BETTER, _AS_GOOD, _MUCH_WORSE = 1.03, 0.98, 0.7
-_IN_PROPORTION = 0.95  # of what as many times the workers would give at best
+_IN_PROPORTION = 0.9  # of what as many times the workers would give at best
 _ERRORS = 2.5  # times the error of a difference, to believe in it
 _LEAST_NOISE, _NOISE_PART = 0.01, 0.1
 _CHANGED, _CHANGED_ERRORS = 0.1, 4.0
@@ -27,6 +27,7 @@ _STARVED_BUSY = 0.6
 _BYTES_FROM = 0.5
 # neighbours that are no further apart than this are not looked between
 _FINE_UP, _FINE_DOWN = 1.2, 1.5
+_FEW = 4  # of so few, one fewer costs much already
 _SPARE_S, _HEADROOM = 4.0, 1.25
 _FIRST_REST_S, _MOST_REST_S = 30.0, 900.0
 _MOST_TOLD = 256
@@ -131,6 +132,7 @@ class Controller:
             self._noise += _NOISE_PART * (max(_LEAST_NOISE, spread) - self._noise)
         self._windows.append(seen)
         if self._trial is not None:
+            self._forget_another_time()
             return self._judge(self._trial)
         return self._consider(seen) if len(self._windows) >= _LEAST_WINDOWS else None
 
@@ -226,7 +228,13 @@ class Controller:
             return None
         self._rest.begin(self.now_s)
         self._has_settled = True
-        return self._tell(AdjustmentReason.SETTLED, seen.num_workers, seen.num_workers)
+        return self._tell(AdjustmentReason.SETTLED, seen.num_workers, self._above_the_knee(seen.num_workers))
+
+    def _above_the_knee(self, now: int) -> int:
+        """Where to rest: at the knee itself, a machine that gets faster is not seen; a step above it, it is."""
+        above = min((n for n in self._known if n > now), default=now)
+        is_next = above <= max(now + 1, _FINE_UP * now)
+        return above if is_next and self._known[above].mean >= _AS_GOOD * self._known[now].mean else now
 
     def _above(self, seen: TuningWindow) -> int | None:
         """The next number of workers to try above this one."""
@@ -243,7 +251,7 @@ class Controller:
         """The next number of workers to try below this one."""
         below = max((n for n in self._known if n < now), default=None)
         if below is None:
-            return now // 2 or None
+            return (now // 2 if now > _FEW else now - 1) or None
         # each worker does no more among many than among few: that bounds what lies between
         most = max(known.mean for known in self._known.values())
         enough = math.ceil(below * _AS_GOOD * most / self._known[below].mean)
@@ -306,6 +314,15 @@ class Controller:
             self._workers = after if lever is Lever.WORKERS else self._workers
             self._begin_windows()
         return self.told[-1]
+
+    def _forget_another_time(self) -> None:
+        """What was before the machine changed, in the midst of a trial, says nothing of the trial."""
+        *before, last = self._windows
+        if len(before) > 1:
+            times, error = _Rate.of([last], self._noise).over(_Rate.of(before, self._noise))
+            if abs(times - 1) > max(_CHANGED, _CHANGED_ERRORS * error):
+                self._windows.clear()
+                self._windows.append(last)
 
     def _begin_windows(self) -> None:
         self._windows.clear()
