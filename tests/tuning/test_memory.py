@@ -55,9 +55,15 @@ def test_a_budget_bounds_what_ours_has_ahead() -> None:
 def test_a_collation_of_its_own_takes_another_copy() -> None:
     cost = replace(_COST, uses_rows=False)
     assert _terms(_CONFIGURATION, "torch", cost)[TermKind.COLLATION] == 4 * 32
-    assert _terms(_CONFIGURATION, "headrace", cost)[TermKind.COLLATION] == 2 * (4 * 2 + 1) * 32
+    assert _terms(_CONFIGURATION, "headrace", cost)[TermKind.COLLATION] == (4 * 2 + 4 * 2) * 32
     bounded = _terms(replace(_CONFIGURATION, budget_bytes=300 * _MIB), "headrace", cost)
-    assert bounded[TermKind.QUEUE] + bounded[TermKind.LOOP] + bounded[TermKind.COLLATION] <= 300
+    assert bounded[TermKind.QUEUE] + bounded[TermKind.LOOP] + bounded[TermKind.COLLATION] - 4 * 2 * 32 <= 300
+
+
+def test_until_a_batch_has_come_ours_does_not_know_that_batches_are_large() -> None:
+    cost, large = replace(_COST, uses_rows=False), replace(_CONFIGURATION, prefetch_factor=None, batch_size=64)
+    assert large.ahead("headrace", cost) < 2 * 4
+    assert _terms(large, "headrace", cost)[TermKind.COLLATION] == (2 * 4 + 4) * 64 * 4
 
 
 def test_pinned_copies_are_rounded_up_and_ours_has_none() -> None:

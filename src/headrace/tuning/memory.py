@@ -18,6 +18,9 @@ from headrace.model import Said, Text, format_bytes, num_local_ranks
 
 # pages that the code of our engine touches in a worker, beyond what torch's does: measured, Python 3.11
 _OWN_CODE_BYTES = 5 << 20
+_HEAP_BYTES = 32 << 20  # what is smaller may stay in a heap for the next one
+_KEPT_BYTES = 128 << 20  # likewise in ours
+_MAPPED_BYTES = 4 << 20  # what is larger is looked at where it lies
 _STEP_S = 0.1  # of a training that nobody has timed yet; it counts where samples are slower than that
 _SHM_SHARE = 0.8  # of the free /dev/shm: a full one is a crash, and others write there too
 
@@ -168,9 +171,14 @@ def _terms(cost: SampleCost, configuration: Configuration, loader: str) -> list[
     queued = (workers, ahead // workers) if workers and ahead % workers == 0 else (ahead,)
     terms = [Term.product(TermKind.QUEUE, own_part, *queued, rows), Term.product(TermKind.LOOP, own_part, rows)]
     if workers and not cost.uses_rows:
-        # ours: its samples as blocks, and blocks that workers keep for the next ones; torch's workers each
-        # collate into memory of their own before that is copied into shared memory
-        copies = (cost.times_queued - 1) * (ahead + 1) if is_ours else workers
+        # A worker collates into memory of its own, and that is copied into shared memory; torch's while it fetches its
+        # next, if it may. Ours gathers samples from blocks in shared memory, small ones as copies; and at first it is
+        # as far ahead as torch's, for how large a batch is shows with the first one.
+        if is_ours:
+            first = max(ahead, 2 * workers) if configuration.prefetch_factor is None and budget is None else ahead
+            copies = first + workers * (1 + (batch_bytes < _KEPT_BYTES) + (cost.sample_bytes < _MAPPED_BYTES))
+        else:
+            copies = workers if ahead > workers or batch_bytes < _HEAP_BYTES else 0
         terms.append(Term.product(TermKind.COLLATION, own_part, copies, rows))
     if configuration.pin_memory and not is_ours:
         pinned = 1 << max(0, math.ceil(math.log2(max(1, batch_bytes))))
