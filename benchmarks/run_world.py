@@ -48,6 +48,7 @@ class Judged:
     why: str
     advice: str  # what was advised, told and measured
     did_come: bool | None  # the gain; None: nothing could be done, or nothing was told
+    is_within: bool | None  # the gain, in the interval that was told; None: none was
 
 
 def execute(
@@ -183,7 +184,7 @@ def judge(case: Case) -> Judged:
                 faults.append(f"{word} of {one['cause']} {told:.0%}, {lost:.0%} measured")
     if case["said"]["has_same_losses"] is False:
         faults.append("other losses than without us")
-    advice, did_come = "", None
+    advice, did_come, is_within = "", None, None
     if (change := change_of(case)) and (gains := case["done"].get(change[0])):
         measured = median(gains)
         advice = f"{change[0]}: {measured:.2f} measured ({min(gains):.2f} to {max(gains):.2f})"
@@ -192,6 +193,9 @@ def judge(case: Case) -> Judged:
             # a gain that could as well be none cannot fail to come: it is shown, and does not count
             did_come = measured >= told - error - _NOISE if told - error - _NOISE > 1 else None
             advice += f", {told:.2f} ± {error:.2f} told"
+            is_within = abs(measured - told) <= error + _NOISE
+            if measured > told + error + _NOISE:
+                faults.append(f"interval too narrow: {advice}")
         else:  # what is lost is told, and a part of it goes away
             told = 1 / (1 - change[1].get("goes", 1.0) * findings[0]["share"])
             did_come = measured >= 1 + (told - 1) / 2
@@ -199,7 +203,9 @@ def judge(case: Case) -> Judged:
         if did_come is False:
             faults.append(f"its gain does not come: {advice}")
     is_wrong = any(fault.startswith(("first", "certain", "its", "other")) for fault in faults)
-    return Judged(case, "wrong" if is_wrong else "partly" if faults else "right", "; ".join(faults), advice, did_come)
+    return Judged(
+        case, "wrong" if is_wrong else "partly" if faults else "right", "; ".join(faults), advice, did_come, is_within
+    )
 
 
 def table(judged: list[Judged]) -> str:
@@ -216,10 +222,12 @@ def table(judged: list[Judged]) -> str:
     counts, came = Counter(one.verdict for one in judged), [one.did_come for one in judged if one.did_come is not None]
     data = [one.did_come for one in judged if one.did_come is not None and expected_of(one.case)[0]["data"] >= _BOUND]
     is_first = sum("first " not in one.why for one in judged)
+    within = [one.is_within for one in judged if one.is_within is not None]
     same = Counter(one.case["said"]["has_same_losses"] for one in judged)
     rows += ["", f"First cause right: {is_first} of {len(judged)}; all right: {counts['right']}. Exit codes kept, "]
     rows[-1] += f"losses in {same[True]} of {same[True] + same[False]} that print some and set a seed. Advice done: "
-    rows[-1] += f"its gain came in {sum(came)} of {len(came)}, of them data-bound {sum(data)} of {len(data)}."
+    rows[-1] += f"its gain came in {sum(came)} of {len(came)}, of them data-bound {sum(data)} of {len(data)}; "
+    rows[-1] += f"it lay in the interval that was told in {sum(within)} of {len(within)}."
     return "\n".join(rows)
 
 
