@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from headrace.causes.recorded import ProcessEvents, explain_processes
 from headrace.causes.recorded.surroundings import CoreAccount, find_contention, read_cores
 from headrace.model import Bottleneck, Cause, EventKind, Findings, Verdict
-from headrace.signals.system import SystemSample
+from headrace.signals.system import GpuSample, SystemSample
 
 from .test_recorded import causes, simulate
 from .test_surroundings import SECOND, data_finding, machine, process
@@ -27,6 +29,7 @@ def system(
     others: float = 0.0,
     cores: int = 2,
     no_core: float = 0.0,
+    looks: int = 5,
 ) -> list[SystemSample]:
     """A run in which each of them uses so much of a core."""
     used = trainer + 2 * worker + rank
@@ -40,7 +43,7 @@ def system(
                 process(_OTHER_RANK, rank * at, parent=1),
             ),
         )
-        for at in np.linspace(0, seconds, 5)
+        for at in np.linspace(0, seconds, looks)
     ]
 
 
@@ -180,3 +183,25 @@ def test_no_more_is_told_than_was_lost_and_than_others_took(
     assert 0 <= of_rest <= 1 + 1e-9
     assert finding.share == pytest.approx(of_waits * waits + of_rest * (1 - waits), abs=1e-6)
     assert finding.share <= 2 * account.taken
+
+
+def test_on_a_device_a_gain_may_be_more_for_a_host_that_is_fed_runs_ahead_of_it() -> None:
+    """Half of a step is the device's work: fed, a step takes between that and what it takes now."""
+    processes, end_s = simulate(workers=2, task_s=[0.4] * 80, step_s=0.1, cpu=1.0)
+    events = processes[0].events
+    steps = [events[events["kind"] == int(EventKind.WAIT)].copy() for _ in range(2)]
+    for these, kind in zip(steps, (EventKind.H2D, EventKind.OPTIMIZER), strict=True):
+        these["kind"], these["duration_ns"] = int(kind), 1000
+    first = replace(processes[0], events=np.concatenate([events, *steps]))
+    gpu = GpuSample(**dict.fromkeys(GpuSample._fields, None) | {"number": 0, "utilisation": 0.25})
+    samples = [replace(one, gpus=(gpu,)) for one in system(end_s, trainer=0.5, worker=1.0, cores=16, looks=20)]
+    gains = []
+    for these in ([first, *processes[1:]], [*processes]):
+        found = explain_processes(these, start_ns=0, end_ns=round(end_s * SECOND), cores=16, system=samples)
+        figures = found.findings[0].figures
+        gains.append((figures["more_workers_gain"], figures["more_workers_gain_error"]))
+    (gain, error), (least, _) = gains
+    assert least == pytest.approx(1.9, rel=0.05)  # a step takes 0.1 s, and a batch comes every 0.2
+    assert gain > least
+    assert gain - error <= 1.05 * least
+    assert gain + error >= 2.8

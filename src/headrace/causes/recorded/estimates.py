@@ -108,7 +108,7 @@ class Supply:
         return gain, max(float(high - low) / 2, self.model_error * gain)
 
 
-def supply_of(verdict: DataVerdict, train_s: float) -> Supply | None:
+def supply_of(verdict: DataVerdict, train_s: float, *, device_busy: float | None = None) -> Supply | None:
     """Return what the estimates rest on; None where too little was recorded of the pool."""
     pool, loader = verdict.pool, verdict.loader
     num_tasks = pool.num_tasks if pool is not None else len(verdict.wait_s) if loader.settings.num_workers == 0 else 0
@@ -120,13 +120,18 @@ def supply_of(verdict: DataVerdict, train_s: float) -> Supply | None:
     step = verdict.ceiling.step if verdict.ceiling is not None else mean_of(loader.step_s[chosen])
     taking = _taking(verdict)
     step_s = step.value + taking.value
+    # A host that has its batches launches while the device works: a step may take no longer than the device then.
+    hidden_s = 0.0
+    if device_busy is not None and verdict.ceiling is None:
+        hidden_s = max(0.0, step_s - device_busy * real.value) / 2
+    unsure_s = max(_UNSURE_STEP * step_s, hidden_s)
     # What the pool could do is what it did, over the time in which it worked.
     batch_s = max(pool.batch_s, 0.05 * real.value) if pool is not None else real.value
     return Supply(
         train_s=train_s,
-        lost_s=verdict.lost_s,
+        lost_s=verdict.lost_s + hidden_s * len(verdict.wait_s),
         num_steps=len(verdict.wait_s),
-        step=Mean(step_s, math.hypot(_finite(step.error), _UNSURE_STEP * step_s, taking.error), step.count),
+        step=Mean(step_s - hidden_s, math.hypot(_finite(step.error), unsure_s, taking.error), step.count),
         batch=Mean(batch_s, batch_s / max(real.value, 1e-9) * real.error, real.count),
         model_error=_CROWDED_ERROR if verdict.resources and verdict.resources.cores_are_full else _MODEL_ERROR,
         tasks=1.0 if pool is not None else max(0.01, 1 - step_s * verdict.supply_per_s),
@@ -149,10 +154,19 @@ def _taking(verdict: DataVerdict) -> Mean:
 
 
 def estimate_data(
-    verdict: DataVerdict, train_s: float, cores: float, around: Surroundings | None, *, ranks: int = 1
+    verdict: DataVerdict,
+    train_s: float,
+    cores: float,
+    around: Surroundings | None,
+    *,
+    ranks: int = 1,
+    device_busy: float | None = None,
 ) -> list[Estimate]:
-    """Return what would help against waiting for data, as far as it is worth telling; more workers first."""
-    supply, resources = supply_of(verdict, train_s), verdict.resources
+    """Return what would help against waiting for data, as far as it is worth telling; more workers first.
+
+    `device_busy`: the share of the time in which a device had work, where it trains on one.
+    """
+    supply, resources = supply_of(verdict, train_s, device_busy=device_busy), verdict.resources
     if supply is None or resources is None:
         return []
     more = _estimate_more_workers(verdict, supply, cores, around, ranks)
