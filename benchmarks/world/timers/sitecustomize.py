@@ -103,7 +103,7 @@ def _change(change: dict[str, Any]) -> None:
 
 
 class _AtHalf:
-    """Does a thing, or copies what it made last, so that all calls together take half of what they would."""
+    """Does a thing, or copies what it made first, so that all calls together take half of what they would."""
 
     def __init__(self) -> None:
         self._whole_s = self._spent_s = 0.0
@@ -138,14 +138,15 @@ def _decode_at_half() -> None:
 
         is_alike = at_half.last is not None and at_half.last.size == self.size
         at_half(lambda: load(self), copy, fits=is_alike)
-        at_half.last = self.im
+        if at_half.last is None:  # a copy, and the first one's: what the heap frees and keeps stays as it was
+            at_half.last = self.im.copy()
         return load(self)
 
     ImageFile.load = other  # type: ignore[method-assign]
 
 
 def _call_at_half(name: str) -> None:
-    """Let a transform give a copy of its last result as often as half the cost allows."""
+    """Let a transform give a copy of its first result as often as half the cost allows."""
     modules = (importlib.import_module(one) for one in ("torchvision.transforms", "timm.data.transforms"))
     found = next(getattr(module, name) for module in modules if hasattr(module, name))
     method = "forward" if hasattr(found, "forward") else "__call__"
@@ -155,8 +156,9 @@ def _call_at_half(name: str) -> None:
         def copy() -> Any:
             return at_half.last.clone()
 
-        at_half.last = at_half(lambda: call(self, *args), copy)
-        return at_half.last
+        result = at_half(lambda: call(self, *args), copy)
+        at_half.last = result.clone() if at_half.last is None else at_half.last
+        return result
 
     setattr(found, method, other)
 
