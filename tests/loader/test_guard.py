@@ -22,6 +22,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 import headrace
 from headrace import DataLoader
+from headrace.engine.losses.rows_again import Claims
 from headrace.errors import TooManyBad, WorkerHang, WorkerLost
 from headrace.signals import QuarantineFile
 
@@ -500,6 +501,29 @@ def test_killed_again_and_again_while_it_runs(caplog: pytest.LogCaptureFixture) 
         assert keys == list(range(400))
         # how many are noticed before the epoch ends is the machine's speed: an idle one may lie dead unnoticed
         assert 1 <= loader.stats().workers_lost <= len(killed)
+
+
+def test_after_a_loss_a_batch_that_a_worker_lets_go_of_in_a_moment_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[int] = set()
+
+    def is_in_hand(_: Claims, seq: int) -> bool:  # at the first look at each batch, as on full cores
+        is_first = seq not in asked
+        asked.add(seq)
+        return is_first
+
+    monkeypatch.setattr(Claims, "is_in_hand", is_in_hand)
+    loader = DataLoader(Faulty(1 << 20, {}), 4, num_workers=2)
+    batches = iter(loader)
+    next(batches)
+    victim = loader.stats().workers[0].pid
+    assert victim
+    os.kill(victim, signal.SIGKILL)
+    while not loader.stats().workers_lost:
+        next(batches)
+    began = time.perf_counter()
+    for _ in range(40):
+        next(batches)
+    assert time.perf_counter() - began < 40 * 0.05 / 2
 
 
 def test_bad_arguments_are_refused(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ class Feed:
 
     def _await_batch(self, started: float) -> Batch:
         scheduler, losses, timeout_s, is_refilled = self.scheduler, self.losses, self._timeout_s, True
-        self._upkeep.waiting_since = started
+        self._upkeep.waiting_since, lets_go_s = started, 0.001
         while True:
             if losses.are_any and losses.fatal is not None:
                 raise losses.fatal
@@ -248,6 +248,8 @@ class Feed:
                 self.delivery.make_way(scheduler.batches[scheduler.order[0]])
             is_long = waited > LOOK_EVERY_S
             poll_s = LOOK_EVERY_S if is_long and self._valve.is_watching else self._upkeep.poll_s
+            if batch is not None:  # whole, and still in a worker's hand: nobody tells when it lets go
+                poll_s, lets_go_s = lets_go_s, min(2 * lets_go_s, poll_s)
             self._wait(min(poll_s, timeout_s - waited + 0.001) if timeout_s else poll_s)
             is_refilled = False
             if is_long:
