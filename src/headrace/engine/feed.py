@@ -280,8 +280,8 @@ class Feed:
             num_ready, in_flight = self.scheduler.num_ready, self.scheduler.in_flight
             # the first samples are seeded on trial, which costs more than a quick sample itself
             is_slow = self.figures.quickest_sample(worker=0)[0] > _SLOW_SAMPLE_S
-            is_enough = is_slow or self.figures.total(Record.SAMPLES_DONE) >= _PAST_TRIAL
-            if is_enough and (num_ready or self.figures.total(Record.CHUNKS_DONE) >= at_least):
+            is_many = self.figures.total(Record.CHUNKS_DONE) >= at_least
+            if (is_slow and num_ready) or (is_many and self.figures.total(Record.SAMPLES_DONE) >= _PAST_TRIAL):
                 break
             if num_ready == in_flight and (in_flight or self.plan.is_exhausted):
                 break  # nothing more comes before the loop takes a batch
