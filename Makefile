@@ -35,7 +35,7 @@ test: lint  ## everything that blocks a merge: ruff, mypy, pytest
 lint: $(VENV)/.installed-dev  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers=2
 
 format: $(VENV)/.installed-dev  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
