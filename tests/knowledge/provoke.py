@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+_AT_A_TIME = 4  # most of them wait for what they meet
+_LONGEST_S = 60.0
 FAULTS: dict[str, Callable[[Path], None]] = {}
 
 
@@ -700,16 +702,27 @@ def main(folder: Path, names: list[str]) -> None:
     import torch.utils.data  # noqa: F401  (once: the faults are forked from here)
 
     fork = multiprocessing.get_context("fork")
-    for name in names:
-        process = fork.Process(target=run, args=(name, folder), name=name)
-        process.start()
-        process.join(60)
-        if process.is_alive():
-            process.kill()
-            process.join()
-        for maker in folder.glob(f"{name}/maker"):  # of files that torch leaves where it may not enlarge them
-            for left in Path("/dev/shm").glob(f"torch_{maker.read_text()}_*"):
-                left.unlink()
+    running: dict[str, tuple[float, Any]] = {}  # until when each may take, and its process
+    waiting = names[::-1]
+    while waiting or running:
+        while waiting and len(running) < _AT_A_TIME:
+            process = fork.Process(target=run, args=(waiting[-1], folder), name=waiting[-1])
+            process.start()
+            running[waiting.pop()] = time.monotonic() + _LONGEST_S, process
+        time.sleep(0.01)
+        for name, (until, process) in list(running.items()):
+            if process.is_alive() and time.monotonic() > until:
+                process.kill()
+                process.join()
+            if not process.is_alive():
+                del running[name]
+                remove_leftovers(folder / name)
+
+
+def remove_leftovers(folder: Path) -> None:
+    for maker in folder.glob("maker"):  # of files that torch leaves where it may not enlarge them
+        for left in Path("/dev/shm").glob(f"torch_{maker.read_text()}_*"):
+            left.unlink()
 
 
 if __name__ == "__main__":
