@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,24 +43,43 @@ def test_a_loader_can_be_copied_and_pickled_while_it_runs(travel: Any, options: 
 
 
 LIMITED = """
-import resource, sys
+import os, resource, sys
 import torch
 from headrace import DataLoader
-limit, size = getattr(resource, sys.argv[1]), int(sys.argv[2])
-resource.setrlimit(limit, (size, size))
-for backend in ("process", "thread"):
-    print(sum(int(batch.sum()) for batch in DataLoader(list(range(100)), 10, num_workers=2, backend=backend)))
+
+def feed(limit, size):
+    resource.setrlimit(getattr(resource, limit), (int(size), int(size)))
+    for backend in ("process", "thread"):
+        print(sum(int(batch.sum()) for batch in DataLoader(list(range(100)), 10, num_workers=2, backend=backend)))
+
+for case in sys.argv[1:]:  # each in a process of its own, which need not import torch again
+    if os.fork() == 0:
+        for fd, name in ((1, "stdout"), (2, "stderr")):
+            file = os.open(f"{case}.{name}", os.O_CREAT | os.O_WRONLY)
+            os.dup2(file, fd)
+            os.close(file)
+        feed(*case.split("="))
+        break
+    os.wait()
 """
+ROOM = [("RLIMIT_AS", 4 << 30), ("RLIMIT_AS", 1 << 40), ("RLIMIT_FSIZE", 200 << 20)]
+DESCRIPTORS = [8, 12, 16]
 
 
-@pytest.mark.parametrize(
-    ("limit", "size"), [("RLIMIT_AS", 4 << 30), ("RLIMIT_AS", 1 << 40), ("RLIMIT_FSIZE", 200 << 20)]
-)
-def test_limits_on_addresses_and_files_are_kept_and_told(limit: str, size: int) -> None:
-    command = [sys.executable, "-c", LIMITED, limit, str(size)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env={**os.environ})
-    assert done.stdout.split() == ["4950"] * 2, done.stderr
-    assert ("leaves no more room" in done.stderr) == (size < 1 << 40)
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a loader said what it did under each limit, in files named after it."""
+    folder = tmp_path_factory.mktemp("limited")
+    cases = [f"{limit}={size}" for limit, size in [*ROOM, *(("RLIMIT_NOFILE", size) for size in DESCRIPTORS)]]
+    subprocess.run([sys.executable, "-c", LIMITED, *cases], timeout=100, check=True, cwd=folder)
+    return folder
+
+
+@pytest.mark.parametrize(("limit", "size"), ROOM)
+def test_limits_on_addresses_and_files_are_kept_and_told(limit: str, size: int, limited: Path) -> None:
+    stdout, stderr = ((limited / f"{limit}={size}.{name}").read_text() for name in ("stdout", "stderr"))
+    assert stdout.split() == ["4950"] * 2, stderr
+    assert ("leaves no more room" in stderr) == (size < 1 << 40)
 
 
 CROWDED = """
@@ -95,13 +115,12 @@ def test_a_process_that_is_full_of_mappings_still_feeds(left: str) -> None:
     assert done.stdout.split() == ["4950"], done.stderr
 
 
-@pytest.mark.parametrize("size", [8, 12, 16])
-def test_too_few_descriptors_for_workers_are_told_with_what_helps(size: int) -> None:
-    command = [sys.executable, "-c", LIMITED, "RLIMIT_NOFILE", str(size)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env={**os.environ})
-    assert "NotSupported: the limit on open files leaves no room for the workers' pipes" in done.stderr
-    assert f"  limit: {size}" in done.stderr
-    assert "try: a larger `ulimit -n`, fewer workers, or num_workers=0" in done.stderr
+@pytest.mark.parametrize("size", DESCRIPTORS)
+def test_too_few_descriptors_for_workers_are_told_with_what_helps(size: int, limited: Path) -> None:
+    stderr = (limited / f"RLIMIT_NOFILE={size}.stderr").read_text()
+    assert "NotSupported: the limit on open files leaves no room for the workers' pipes" in stderr
+    assert f"  limit: {size}" in stderr
+    assert "try: a larger `ulimit -n`, fewer workers, or num_workers=0" in stderr
 
 
 def test_a_layout_keeps_within_its_room_or_says_that_there_is_none() -> None:
