@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,21 @@ WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="u
 _PREAMBLE = 'import multiprocessing\nmultiprocessing.set_start_method("fork")\n'
 
 
+# Runs each script that it is told of in a process of its own, which need not import torch again.
+_FORKING = """
+import os, runpy, sys, torch
+while script := sys.stdin.readline().strip():
+    if os.fork() == 0:
+        os.chdir(os.path.dirname(script))
+        os.dup2(os.open("stderr", os.O_CREAT | os.O_WRONLY), 2)
+        os.dup2(2, 1)
+        sys.argv[:] = [script]
+        runpy.run_path(script, run_name="__main__")
+        break
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+
+
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
@@ -25,12 +41,22 @@ def run(script: Path) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def forking() -> "Iterator[subprocess.Popen[str]]":
+    command = [sys.executable, "-c", _FORKING]
+    with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield process
+
+
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
-def test_snippets_run(page: Path, tmp_path: Path) -> None:
+def test_snippets_run(page: Path, tmp_path: Path, forking: "subprocess.Popen[str]") -> None:
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     script = tmp_path / "snippets.py"
     script.write_text(_PREAMBLE + "\n".join(blocks), encoding="utf-8")
-    run(script)
+    assert forking.stdin is not None
+    assert forking.stdout is not None
+    print(script, file=forking.stdin, flush=True)
+    assert forking.stdout.readline() == "0\n", (tmp_path / "stderr").read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
