@@ -107,7 +107,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _is_alone(item: pytest.Item | None) -> bool:
-    return item is not None and item.get_closest_marker("alone") is not None
+    mark = item.get_closest_marker("alone") if item is not None else None
+    return mark is not None and not mark.kwargs.get("unless", False)
 
 
 @pytest.fixture(autouse=True)
