@@ -49,14 +49,26 @@ def feeds(folder: Path) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in found["feeds"]}
 
 
+def run_plainly(folder: Path, text: str) -> "subprocess.CompletedProcess[str]":
+    path = script(folder, text)
+    return subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=folder, env=_environment({}))
+
+
+@pytest.fixture(scope="module")
+def plain_training(tmp_path_factory: pytest.TempPathFactory) -> tuple["subprocess.CompletedProcess[str]", bytes]:
+    """What the training says without us, and the weights that it leaves."""
+    folder = tmp_path_factory.mktemp("plain")
+    return run_plainly(folder, TRAINING), (folder / "model.pt").read_bytes()
+
+
 @pytest.mark.parametrize(
     "mode", ["--feed", "--feed=measure", pytest.param("HEADRACE_FEED=measure", marks=pytest.mark.slow)]
 )
-def test_a_training_is_fed_and_stays_what_it_is(mode: str, tmp_path: Path) -> None:
+def test_a_training_is_fed_and_stays_what_it_is(
+    mode: str, plain_training: tuple["subprocess.CompletedProcess[str]", bytes], tmp_path: Path
+) -> None:
     path = script(tmp_path, TRAINING)
-    plain = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=tmp_path, env=_environment({}))
-    weights = (tmp_path / "model.pt").read_bytes()
-    (tmp_path / "model.pt").unlink()
+    plain, weights = plain_training
     name, _, value = mode.partition("=")
     words, env = ([], {name: value}) if mode[0] == "H" else ([mode], None)
     done = run(*words, "--out", "fed", path, cwd=tmp_path, env=env)
@@ -109,13 +121,19 @@ for loader in (DataLoader(Rows(), shuffle=True, **workers), DataLoader(Rows(), s
 """
 
 
+@pytest.fixture(scope="module")
+def plain_samplers(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return run_plainly(tmp_path_factory.mktemp("plain"), SAMPLERS).stdout
+
+
 @pytest.mark.parametrize("mode", ["--feed", "--feed=tune"])
-def test_a_profile_and_tuning_reach_the_loaders_that_keep_their_batches(mode: str, tmp_path: Path) -> None:
+def test_a_profile_and_tuning_reach_the_loaders_that_keep_their_batches(
+    mode: str, plain_samplers: str, tmp_path: Path
+) -> None:
     path = script(tmp_path, SAMPLERS)
     (tmp_path / "headrace.toml").write_text("[profiles.more]\nnum_workers = 2\nprefetch_factor = 3\n")
-    plain = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=tmp_path, env=_environment({}))
     done = run(mode, "--profile", "more", "--out", "fed", path, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
+    assert (done.returncode, done.stdout) == (0, plain_samplers), done.stderr
     tuned = mode == "--feed=tune"
     rows = [(row["num_workers"], row["profile"], row["is_tuned"]) for row in feeds(tmp_path / "fed").values()]
     assert rows == [
