@@ -17,13 +17,13 @@ help:  ## list the targets
 demo: $(VENV)/.installed  ## a training that waits for data, why, and the same one fed (about a minute)
 	$(BIN)/headrace demo
 
-# Tests kill, stop and race real processes, and wait for them more than they compute: files of tests run in two processes,
-# each file's tests in turn (`make test JOBS=0`: all in one). A test that fails is tried once more, by itself: what fails
-# twice blocks the merge, what fails once is a race to be found, and the last line names it.
+# Tests kill, stop and race real processes, and wait for them more than they compute: on two cores, files of tests run in
+# three processes, each file's tests in turn (`make test JOBS=0`: all in one). A test that fails is tried once more, by
+# itself: what fails twice blocks the merge, what fails once is a race to be found, and the last line names it.
 # They start some hundred interpreters, each of which would compile our modules anew where the environment forbids to keep
 # what was compiled.
 test: export PYTHONDONTWRITEBYTECODE =
-JOBS ?= 2
+JOBS ?= 3
 test: lint  ## everything that blocks a merge: ruff, mypy, pytest
 	$(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile || { \
 		code=$$?; [ $$code -eq 1 ] || exit $$code; \

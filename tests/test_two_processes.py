@@ -1,4 +1,4 @@
-"""Tests in two processes, as `make test` runs them: who ends his process is tried again, who measures is by himself."""
+"""Tests in several processes, as of `make test`: who ends his process is tried again, who measures is by himself."""
 
 import json
 import os
