@@ -11,14 +11,13 @@ from pathlib import Path
 from headrace.errors import NotSupported
 from headrace.model import format_bytes, num_local_ranks, parse_bytes
 from headrace.signals.system import (
-    cpu_groups,
     memory_groups,
     parse_cpu_list,
     read_available,
     read_limits,
     read_numa_nodes,
     read_pci_node,
-    read_quotas,
+    read_quota,
 )
 
 _log = logging.getLogger(__name__)
@@ -92,11 +91,8 @@ def free_memory(root: Path = Path("/")) -> tuple[int, str]:
 
 def usable_processors(root: Path = Path("/")) -> int:
     """Processors by affinity, bounded by the control group's quota (v1 and v2) and shared between local ranks."""
-    count = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else float(os.cpu_count() or 1)
-    for group in read_quotas(cpu_groups(root)):
-        if group.quota_cores is not None:
-            count = min(count, group.quota_cores)
-    return max(1, math.floor(count / num_local_ranks() + 1e-9))
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.floor(min(count, read_quota(root) or math.inf) / num_local_ranks() + 1e-9))
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -14,13 +13,10 @@ from typing import Any
 
 from headrace.errors import CannotLoadTarget
 from headrace.model import describe_error, leaves_of, nbytes_of
-from headrace.signals.system import read_rollup, read_status, trim_heap
+from headrace.signals.system import read_rollup, read_status, sizes_of_references, trim_heap
 
 from .memory import SampleCost
 
-_PAGE = 4096
-_LOOKED_INTO = 1000  # parts of one container whose sizes stand for those of all
-_DEEPEST = 6
 _LARGE_BYTES = 64 << 20
 
 
@@ -168,34 +164,3 @@ def _reset_peak() -> bool:
         return True
     except OSError:
         return False
-
-
-def sizes_of_references(value: Any, seen: set[int] | None = None, depth: int = 0) -> tuple[int, int]:
-    """Return the bytes that a forked worker copies of a value by looking at all of it; those that a collection copies.
-
-    Looking at an object writes the count of its references, and with it copies its page; the buffer of a large list or
-    array is not written. Long containers are judged by some of their parts.
-
-    >>> names = [f"image_{number:09}.jpg" for number in range(100_000)]
-    >>> 6.5e6 < sizes_of_references(names)[0] < 8e6, sizes_of_references(bytes(10**7))
-    (True, (4096, 0))
-    """
-    seen = set() if seen is None else seen  # by its callers, and what they hold
-    if id(value) in seen or isinstance(value, (type, type(os), type(None), bool)) or callable(value):
-        return 0, 0
-    seen.add(id(value))
-    size = min(sys.getsizeof(value, 64), _PAGE)
-    all_bytes, tracked = size, size if gc.is_tracked(value) else 0
-    if isinstance(value, Mapping):
-        parts, count = [part for pair in islice(value.items(), _LOOKED_INTO) for part in pair], 2 * len(value)
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        step = max(1, len(value) // _LOOKED_INTO)
-        parts, count = list(islice(value, 0, None, step)), len(value)
-    else:
-        inner = getattr(value, "__dict__", None)
-        parts, count = (list(inner.values()), len(inner)) if isinstance(inner, dict) else ([], 0)
-    if not parts or depth >= _DEEPEST:
-        return all_bytes, tracked
-    sums = [sizes_of_references(part, seen, depth + 1) for part in parts]
-    scale = count / len(parts)
-    return all_bytes + int(scale * sum(one[0] for one in sums)), tracked + int(scale * sum(one[1] for one in sums))

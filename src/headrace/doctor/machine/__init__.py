@@ -18,7 +18,5 @@ __all__ = ["GpuFacts", "Libraries", "MachineFacts", "check_machine", "judge"]
 
 def check_machine(data: Path | None = None) -> tuple[Check, ...]:
     """Look at the machine, and at what the data lies on; it takes about as long as importing torch."""
-    if data is None:
-        return judge(MachineFacts())
-    kind = kind_of(data)
-    return judge(MachineFacts(data=data, storage=kind, disk_node=read_disk_node(kind.device)))
+    kind = kind_of(data) if data is not None else None
+    return judge(MachineFacts(data=data, storage=kind, disk_node=read_disk_node(kind.device) if kind else None))

@@ -4,28 +4,23 @@ import contextlib
 import json
 import multiprocessing
 import os
-import platform
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 from headrace.model import num_local_ranks
 from headrace.signals import system
+from headrace.signals.recording import RunFacts
 from headrace.storage import StorageKind
 
 _SPIN_S = 0.2
 _IMPORT_S = 120.0  # for torch, on a slow network disk
-_PACKAGES = (
-    *("torch", "numpy", "torchdata", "webdataset", "datasets", "monai", "h5py", "zarr", "lmdb", "pillow"),
-    *("opencv-python", "opencv-python-headless", "opencv-contrib-python"),
-)
 # Run in a process of its own: what libraries do when they are imported is what we ask for. A line a library, so that
 # one that cannot be imported takes nothing away from those before it.
 _ASK = """
@@ -124,24 +119,8 @@ def _read_tasks() -> tuple[int, int | None, str]:
 
 
 def _read_versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "kernel": platform.release()}
-    for name in _PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
-
-
-def _read_room() -> tuple[int, int | None]:
-    """Bytes below the limit of the control group with the least room, or available on the machine, and that limit."""
-    groups, available = system.read_limits(system.memory_groups()), _read_machine().available_bytes
-    rooms = [((one.limit_bytes or 0) - one.hard_bytes, one.limit_bytes) for one in groups]
-    room, limit = min(rooms, key=lambda one: one[0], default=(available, None))
-    return min(room, available), limit
-
-
-def _read_quota() -> float | None:
-    quotas = (one.quota_cores for one in system.read_quotas(system.cpu_groups()))
-    return min((quota for quota in quotas if quota is not None), default=None)
+    here = RunFacts.here()
+    return {"python": here.python, "kernel": here.kernel, **here.versions}
 
 
 def _read_limit(which: int) -> int | None:
@@ -163,9 +142,9 @@ class MachineFacts:
     now: system.MachineSample = field(default_factory=_read_machine)  # after torch's import
     num_cpus: int = field(default_factory=lambda: os.cpu_count() or 1)  # what scripts ask for
     cpus: frozenset[int] = field(default_factory=lambda: frozenset(os.sched_getaffinity(0)))
-    quota_cores: float | None = field(default_factory=_read_quota)
+    quota_cores: float | None = field(default_factory=system.read_quota)
     num_ranks: int = field(default_factory=num_local_ranks)
-    room: tuple[int, int | None] = field(default_factory=_read_room)
+    room: tuple[int, int | None] = field(default_factory=system.read_room)
     address_limit_bytes: int | None = field(default_factory=lambda: _read_limit(resource.RLIMIT_AS))  # `ulimit -v`
     files: tuple[int, int] = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE))  # soft, hard
     map_limit: int | None = field(default_factory=system.read_map_limit)

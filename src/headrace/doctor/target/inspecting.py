@@ -4,31 +4,36 @@ A part's name is how Python reaches it: `dataset.transform.steps[2]`.
 """
 
 import contextlib
-import gc
 import io
 import itertools
 import os
 import pickle
-import sys
 import sysconfig
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from headrace.signals.system import sizes_of_references
+
 _MOST_PARTS = 20_000  # that are looked at: a list of a million paths holds no handle that its first thousands do not
 _MOST_ITEMS = 256  # of one container
-_LARGE, _LOOKED_AT, _MOST_OBJECTS = 10_000, 1000, 1000  # items of a container; of those, how many; and behind each
-_PAGE = 4096
+_LARGE = 10_000  # items of a container
+_MOST_SEEN = 1000  # objects that were pickled last
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _CLOSED = (ModuleType, type, BuiltinFunctionType)
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _OF_OTHERS = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]), "<frozen")
-# what its makers forbid to take along into a fork, by type and module; lmdb's own says "builtins"
-_NOT_FOR_FORKS = {"File": "h5py", "Dataset": "h5py", "Group": "h5py", "Connection": "sqlite3", "Environment": ""}
+# what its makers forbid to take along into a fork: by type, its package (lmdb's own says "builtins"), where its file is
+_NOT_FOR_FORKS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    **dict.fromkeys(("File", "Dataset", "Group"), ("h5py", lambda part: part.file.filename)),
+    "Connection": ("sqlite3", lambda part: part.execute("PRAGMA database_list").fetchone()[2]),
+    "Environment": ("", lambda part: part.path() if os.path.isfile(part.path()) else f"{part.path()}/data.mdb"),
+}
+_FOR_ALL = "nowhere", str
 
 
 @dataclass(frozen=True)
@@ -82,73 +87,56 @@ def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         for free, cell in zip(names, value.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # it is still empty
                 yield f"{name}.{free}", cell.cell_contents
-    elif type(value).__module__.partition(".")[0] not in ("torch", "numpy", "pandas") or hasattr(value, "dataset"):
+    else:
         state = getattr(value, "__dict__", None)
         for key, inner in list(state.items()) if isinstance(state, dict) else ():
             yield f"{name}.{key}", inner
         for key in getattr(type(value), "__slots__", ()):
             with contextlib.suppress(Exception):
                 yield f"{name}.{key}", getattr(value, key)
-    elif type(value).__name__ == "NpzFile":
-        yield f"{name}.zip", value.zip
-    elif hasattr(value, "datasets"):  # torch's ConcatDataset
-        yield f"{name}.datasets", value.datasets
 
 
 def find_handles(**values: Any) -> list[Handle]:
     """Return the parts of some values that hold something open, the outermost of each file."""
     found: dict[int, Handle] = {}
     for part, inner in (one for name, value in values.items() for one in parts_of(value, name)):
-        with contextlib.suppress(Exception):
-            fd, kind = _descriptor(inner), type(inner).__name__
-            if fd is None:
-                continue
+        with contextlib.suppress(Exception):  # it holds nothing, or not any more
+            kind = type(inner).__name__
+            package, path_of = _NOT_FOR_FORKS.get(kind, _FOR_ALL)
+            is_forbidden = type(inner).__module__.startswith(package)
+            fd = _find_descriptor(path_of(inner)) if is_forbidden else _descriptor(inner)
             path = os.readlink(f"/proc/self/fd/{fd}")
             if path.startswith(("/", "socket:")) and not path.startswith("/dev/"):
-                is_forbidden = type(inner).__module__.startswith(_NOT_FOR_FORKS.get(kind, "-"))
                 found.setdefault(fd, Handle(part, kind, fd, path, is_forbidden, id(inner)))
     return list(found.values())
 
 
-def _descriptor(part: Any) -> int | None:
-    """Return the descriptor behind an open file, archive or connection; None where it is none of them, or closed."""
-    kind, paths = type(part).__name__, list[str]()
-    if type(part).__module__.split(".")[0] == "h5py":
-        return int(part.file.id.get_vfd_handle()) if part else None
-    if kind == "Connection" and hasattr(part, "total_changes"):
-        paths = [part.execute("PRAGMA database_list").fetchone()[2]]
-    if kind == "Environment" and callable(getattr(part, "max_readers", None)):  # of lmdb
-        paths = [part.path(), os.path.join(part.path(), "data.mdb")]
-    if paths:
-        real = [os.path.realpath(path) for path in paths]
-        fds = map(int, os.listdir("/proc/self/fd"))
-        return next((fd for fd in fds if os.path.realpath(f"/proc/self/fd/{fd}") in real), None)
-    part = part.zip if kind == "NpzFile" else part
+def _find_descriptor(path: str) -> int:
+    real = os.path.realpath(path)
+    return next(fd for fd in map(int, os.listdir("/proc/self/fd")) if os.path.realpath(f"/proc/self/fd/{fd}") == real)
+
+
+def _descriptor(part: Any) -> int:
+    """Return the descriptor behind an open file or archive; raises something where it is none of them, or closed."""
+    part = part.zip if type(part).__name__ == "NpzFile" else part
     inner = getattr(part, "fp", None) or getattr(part, "fileobj", None)  # a zip or a tar file
     part = part if inner is None or isinstance(part, io.IOBase) else inner
-    part = getattr(part, "_file", part)  # a zip's file that several members share
-    fd = part.fileno() if not isinstance(part, type) else None
-    return fd if isinstance(fd, int) and fd >= 0 else None
+    fd: int = getattr(part, "_file", part).fileno()  # a zip's file that several members share
+    return fd
 
 
 # ------------------------------------------------------------------------------------------ pickling
 
 
-class _Nowhere:
-    """Counts what is written: a large data set should not be in memory twice for a question."""
+class _Pickling(ForkingPickler):
+    """Pickles into nowhere, for a large data set should not be in memory twice; remembers what it came by last."""
 
-    size = 0
+    def __init__(self) -> None:
+        super().__init__(self, pickle.HIGHEST_PROTOCOL)
+        self.size, self.seen = 0, deque[Any](maxlen=_MOST_SEEN)
 
     def write(self, data: Any) -> None:
         self.size += memoryview(data).nbytes
-
-
-class _Trail(ForkingPickler):
-    """Pickles into nowhere, and remembers what it came by last."""
-
-    def __init__(self) -> None:
-        super().__init__(_Nowhere(), pickle.HIGHEST_PROTOCOL)
-        self.seen: deque[Any] = deque(maxlen=_LOOKED_AT)
 
     def persistent_id(self, value: Any) -> str | None:
         self.seen.append(value)
@@ -166,19 +154,19 @@ class _Trail(ForkingPickler):
 
 def pickled_bytes(value: Any) -> int:
     """Return how many bytes go to each worker that starts anew, where tensors are shared; raises what pickling does."""
-    nowhere = _Nowhere()
-    ForkingPickler(nowhere, pickle.HIGHEST_PROTOCOL).dump(value)
-    return nowhere.size
+    pickling = _Pickling()
+    pickling.dump(value)
+    return pickling.size
 
 
 def find_unpicklable(value: Any, name: str) -> tuple[str, str] | None:
     """Return the innermost part that cannot be pickled, and what it says; None where all can."""
-    trail = _Trail()
-    if not (said := trail.problem_of(value)):
+    pickling = _Pickling()
+    if not (said := pickling.problem_of(value)):
         return None
     names = {id(inner): part for part, inner in parts_of(value, name)}
-    known = (one for one in reversed(trail.seen) if id(one) in names)
-    return next(((names[id(one)], said) for one in known if _Trail().problem_of(one)), (name, said))
+    known = (one for one in reversed(pickling.seen) if id(one) in names)
+    return next(((names[id(one)], said) for one in known if _Pickling().problem_of(one)), (name, said))
 
 
 # ------------------------------------------------------------------------------------------ copied by reference counts
@@ -187,29 +175,12 @@ def find_unpicklable(value: Any, name: str) -> tuple[str, str] | None:
 def copied_by_fork(value: Any, name: str) -> list[tuple[int, str, int]]:
     """Estimate the bytes that a forked process copies of each large container when it looks at all objects in it once.
 
-    An epoch does that: each look at an object changes its count of references, and with it copies its page. Arrays and
-    tensors are one object each, whatever they hold. Returns bytes, name and number of items, the largest first.
+    An epoch does that. Arrays and tensors are one object each, whatever they hold. Returns bytes, name and number of
+    items, the largest first.
     """
     found: list[tuple[int, str, int]] = []
     for part, inner in parts_of(value, name):
         is_large = isinstance(inner, _CONTAINERS) and len(inner) >= _LARGE
         if is_large and not part.startswith(tuple(f"{outer}[" for _, outer, _ in found)):
-            found.append((_bytes_of_objects(inner), part, len(inner)))
+            found.append((sizes_of_references(inner)[0], part, len(inner)))
     return sorted(found, reverse=True)
-
-
-def _bytes_of_objects(container: Any) -> int:
-    """By some of its items: what the second half of these adds to the first, so that what all share counts once."""
-    items = container.items() if isinstance(container, dict) else container
-    looked_at = list(itertools.islice(items, 0, None, len(container) // _LOOKED_AT))
-    seen, size = {id(container)}, 0
-    for at, item in enumerate(looked_at):
-        todo = deque(item if isinstance(container, dict) else [item])
-        most = len(seen) + _MOST_OBJECTS  # the nearest ones: an item may point back to all that there is
-        while todo and len(seen) < most:
-            one = todo.popleft()
-            if id(one) not in seen and not issubclass(type(one), (*_CLOSED, FunctionType)):
-                seen.add(id(one))
-                size += min(sys.getsizeof(one), _PAGE) if 2 * at >= len(looked_at) else 0
-                todo += gc.get_referents(one)
-    return 2 * size * len(container) // len(looked_at)

@@ -239,11 +239,9 @@ def _apart() -> str:
 
 def _room_bytes(kind: str) -> int:
     if kind == "cpu":
-        from headrace.signals.system import memory_groups, read_available, read_limits
+        from headrace.signals.system import read_room
 
-        # the least of the machine's and of the control groups'
-        free = [(group.limit_bytes or 0) - group.hard_bytes for group in read_limits(memory_groups())]
-        return int(max(0, min([read_available()[0] or 0, *free])) * _MEMORY_SHARE) // num_local_ranks()
+        return int(max(0, read_room()[0]) * _MEMORY_SHARE) // num_local_ranks()
     if kind == "cuda":
         import torch
 

@@ -13,7 +13,11 @@ from typing import Any, Self
 
 RUN_FILE = "run.json"
 RUN_SCHEMA = "headrace/run/1"
-_PACKAGES = ("headrace", "torch", "torchvision", "lightning", "transformers", "accelerate", "numpy", "psutil")
+_PACKAGES = (
+    *("headrace", "torch", "torchvision", "torchdata", "lightning", "transformers", "accelerate", "numpy", "pillow"),
+    *("opencv-python", "opencv-python-headless", "opencv-contrib-python", "h5py", "lmdb", "zarr", "psutil"),
+    *("webdataset", "datasets", "monai"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

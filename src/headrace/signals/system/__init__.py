@@ -4,7 +4,7 @@
 - `threads`: the threads of another process: state, system call, where each waits.
 - `cgroups`: the control groups of a process, v1 and v2: memory, processors.
 - `machine`: processors, memory, swap and disks of the machine, how long tasks wait for them (PSI), and its GPUs.
-- `heap`: this process's own heap, whose freed pages stay or go back; its page faults, its threads.
+- `heap`: this process's own heap, whose freed pages stay or go back; what a fork copies of it; its threads.
 - `samples`: what all of them bring for a recording: plain values. Counters grow.
 - `kernel_files`: reading the small files of /proc and /sys, any of which may be gone; why a file cannot be written.
 """
@@ -17,11 +17,12 @@ from .cgroups import (
     memory_groups,
     read_limits,
     read_oom_counts,
+    read_quota,
     read_quotas,
     read_task_limit,
     sample_groups,
 )
-from .heap import keep_heap_pages, minor_faults, name_thread, set_worker_gains, trim_heap
+from .heap import keep_heap_pages, minor_faults, name_thread, set_worker_gains, sizes_of_references, trim_heap
 from .kernel_files import LOCK_IS_HELD, Fd, anonymous_file, find_number, lock_file, read_text, why_unwritable
 from .machine import (
     GpuReader,
@@ -35,6 +36,7 @@ from .machine import (
     read_numa_nodes,
     read_pci_node,
     read_pressures,
+    read_room,
     read_swapped_in,
 )
 from .processes import (
@@ -110,9 +112,11 @@ __all__ = [
     "read_open_files",
     "read_pci_node",
     "read_pressures",
+    "read_quota",
     "read_quotas",
     "read_resident",
     "read_rollup",
+    "read_room",
     "read_schedule",
     "read_stat",
     "read_status",
@@ -123,6 +127,7 @@ __all__ = [
     "read_tree_memory",
     "sample_groups",
     "set_worker_gains",
+    "sizes_of_references",
     "trim_heap",
     "walk_tree",
     "why_unwritable",

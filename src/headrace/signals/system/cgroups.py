@@ -197,6 +197,12 @@ def read_quotas(groups: list[tuple[int, Path]]) -> tuple[CpuGroupSample, ...]:
     return tuple(found)
 
 
+def read_quota(root: Path = Path("/")) -> float | None:
+    """How many cores the tightest quota leaves this process; None where there is none."""
+    quotas = (one.quota_cores for one in read_quotas(cpu_groups(root)))
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
 # ---------------------------------------------------------------------------------------- processes and threads
 
 

@@ -1,16 +1,27 @@
-"""The heap of this process, whose freed pages stay or go back to the kernel; its page faults, its threads.
+"""The heap of this process, whose freed pages stay or go back; what a fork copies of it; its page faults, its threads.
 
 A page that the kernel hands out anew costs about a microsecond (2.6 µs in shared memory); a decoder that
 allocates and frees a few megabytes per sample pays it thousands of times a sample.
 """
 
 import ctypes
+import gc
 import os
 import resource
 import sys
+import weakref
+from collections.abc import Mapping
+from itertools import islice
+from types import ModuleType, NoneType
+from typing import Any
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 _PR_SET_NAME = 15
+_PAGE = 4096
+_LOOKED_INTO, _FEWEST = 1000, 64  # parts of one container that stand for all; of each inside of a long one, fewer
+_DEEPEST = 6
+# or not the value's own: what a proxy stands for
+_NOT_COPIED: tuple[Any, ...] = (type, ModuleType, NoneType, bool, *weakref.ProxyTypes)
 # read by libraries that a worker loads later; those that came along the fork are told by their own functions
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 
@@ -70,3 +81,41 @@ def name_thread(name: str) -> None:
 def minor_faults() -> int:
     """Page faults of this thread that needed no disk."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+
+def sizes_of_references(
+    value: Any, seen: set[int] | None = None, depth: int = 0, most: int = _LOOKED_INTO
+) -> tuple[int, int]:
+    """Return the bytes that a forked worker copies of a value by looking at all of it; those that a collection copies.
+
+    Looking at an object writes the count of its references, and with it copies its page; the buffer of a large list or
+    array is not written. Long containers are judged by some of their parts: by what the second half of these adds to
+    the first, so that what all of them share counts once.
+
+    >>> names = [f"image_{number:09}.jpg" for number in range(100_000)]
+    >>> 6.5e6 < sizes_of_references(names)[0] < 8e6, sizes_of_references(bytes(10**7))
+    (True, (4096, 0))
+    """
+    seen = set() if seen is None else seen  # by its callers, and what they hold
+    kind = type(value)  # `isinstance` would ask a proxy for what it stands for
+    if id(value) in seen or issubclass(kind, _NOT_COPIED) or callable(value):
+        return 0, 0
+    seen.add(id(value))
+    size = min(sys.getsizeof(value, 64), _PAGE)
+    all_bytes, tracked = size, size if gc.is_tracked(value) else 0
+    if issubclass(kind, Mapping):
+        parts, count = [part for pair in islice(value.items(), most) for part in pair], 2 * len(value)
+    elif issubclass(kind, (list, tuple, set, frozenset)):
+        step = max(1, len(value) // most)
+        parts, count = list(islice(value, 0, None, step)), len(value)
+    else:
+        inner = getattr(value, "__dict__", None)
+        parts = list(inner.values()) if isinstance(inner, dict) else gc.get_referents(value)
+        count = len(parts)
+    if not parts or depth >= _DEEPEST:
+        return all_bytes, tracked
+    most = max(_FEWEST, most // 8) if len(parts) > _FEWEST else most
+    sums = [sizes_of_references(part, seen, depth + 1, most) for part in parts]
+    sums = sums[len(sums) // 2 :] if len(parts) < count else sums
+    scale = count / len(sums)
+    return all_bytes + int(scale * sum(one[0] for one in sums)), tracked + int(scale * sum(one[1] for one in sums))

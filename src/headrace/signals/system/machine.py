@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from .cgroups import MemoryGroup
+from .cgroups import MemoryGroup, memory_groups, read_limits
 from .kernel_files import find_bytes, find_number, read_int, read_start, read_text
 from .samples import DiskSample, GpuSample, MachineSample, PressureSample
 
@@ -80,6 +80,14 @@ def read_available(root: Path = Path("/")) -> tuple[int | None, int | None]:
     """(available, total) bytes of the machine: all that a look several times a second needs."""
     memory = read_start(root / "proc/meminfo", 256).decode("ascii", "replace")  # both stand in the first three lines
     return find_bytes(memory, "MemAvailable:"), find_bytes(memory, "MemTotal:")
+
+
+def read_room() -> tuple[int, int | None]:
+    """Bytes below the limit of the control group with the least room, or available on the machine, and that limit."""
+    available = read_available()[0] or 0
+    rooms = [((one.limit_bytes or 0) - one.hard_bytes, one.limit_bytes) for one in read_limits(memory_groups())]
+    room, limit = min(rooms, key=lambda one: one[0], default=(available, None))
+    return min(room, available), limit
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
