@@ -3,8 +3,9 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.model import Cause, Confidence, Finding, Said, Severity, Text
 
@@ -43,11 +44,21 @@ class Check:
         }
 
 
-class Words:
-    """What one room says, from its TOML file: titles of checks, what was seen, what can be wrong and what helps.
+class Seen(NamedTuple):
+    """What came of a look: which problem of the words' file, or what else is said there, and what fills its blanks."""
 
-    A problem has a cause, a title and what helps; an outcome and its evidence where they are always the same; and where
-    several of them are one problem to a script, the name of that one.
+    which: str
+    blanks: Mapping[str, Any] = {}  # never written
+    evidence: tuple[Text, ...] = ()  # where it is more than the problem's own sentence
+    outcome: Outcome | None = None  # of a problem, where it is another one than the file says
+    is_certain: bool = True
+
+
+class Words:
+    """What one room says, from its TOML file: titles of looks, what was seen, what can be wrong and what helps.
+
+    A problem has a cause, a title and what helps; an outcome, if not that of most, and its evidence, where they are
+    always the same; and where several of them are one problem to a script, the name of that one.
     """
 
     def __init__(self, package: str, file: str) -> None:
@@ -56,41 +67,30 @@ class Words:
     def said(self, name: str, /, **values: object) -> Text:
         return text_of(self.tables["said"][name]).filled(**values)
 
-    def check(self, name: str, outcome: Outcome, says: Text, **more: Any) -> Check:
-        return Check(name=name, title=text_of(self.tables["title"][name]), outcome=outcome, says=says, **more)
-
-    def trouble(
-        self,
-        name: str,
-        which: str,
-        values: Mapping[str, object],
-        *,
-        evidence: tuple[Text, ...] = (),
-        outcome: Outcome | None = None,
-        share: float = 0.0,
-        is_certain: bool = True,
-        seconds: float | None = None,
-    ) -> Check:
-        """Return a check that says which problem it is, its sentences filled with what was seen."""
-        words = self.tables["problem"][which]
+    def check(self, name: str, seen: Seen, *, seconds: float | None = None) -> Check:
+        """Return a look as a check: with a finding, where what was seen is a problem and no note."""
+        make = partial(Check, name=name, title=text_of(self.tables["title"][name]), seconds=seconds)
+        if (words := self.tables["problem"].get(seen.which)) is None:
+            outcome = Outcome.SKIP if seen.which in self.tables["skipped"] else Outcome.PASS
+            return make(outcome=outcome, says=self.said(seen.which, **seen.blanks))
         advice = words["fix"] if isinstance(words["fix"], list) else [words["fix"]]
         sentences = (words["title"], words.get("evidence", words["title"]), *advice)
-        title, says, *fix = (text_of(one).filled(**values) for one in sentences)
-        outcome = outcome or Outcome(words.get("outcome", "warn"))
-        problem = words.get("problem", which)
+        title, says, *fix = (text_of(one).filled(**seen.blanks) for one in sentences)
+        outcome = seen.outcome or Outcome(words.get("outcome", self.tables["outcome"]))
+        problem = words.get("problem", seen.which)
         if outcome is Outcome.NOTE:
             says = Text(f"{says.en}: {fix[0].en}", f"{says.zh}：{fix[0].zh}")
-            return self.check(name, outcome, says, seconds=seconds, problem=problem)
+            return make(outcome=outcome, says=says, problem=problem)
         finding = Finding(
             cause=Cause(words["cause"]),
-            share=share,
+            share=self.tables["share_of_failure"] if outcome is Outcome.FAIL else 0.0,
             title=title,
-            evidence=evidence or (says,),
+            evidence=seen.evidence or (says,),
             fix=tuple(fix),
             severity=Severity.HIGH if outcome is Outcome.FAIL else Severity.MEDIUM,
-            confidence=Confidence.CERTAIN if is_certain else Confidence.LIKELY,
+            confidence=Confidence.CERTAIN if seen.is_certain else Confidence.LIKELY,
         )
-        return self.check(name, outcome, says, seconds=seconds, problem=problem, finding=finding)
+        return make(outcome=outcome, says=says, problem=problem, finding=finding)
 
 
 def text_of(words: str | Mapping[str, str]) -> Text:

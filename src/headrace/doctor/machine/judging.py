@@ -8,13 +8,12 @@ sentences are in `problems.toml`.
 import math
 import re
 import resource
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable
 
 from headrace.model import format_bytes, format_share
 from headrace.storage import Medium
 
-from ..checks import Check, Outcome, Words, text_of
+from ..checks import Check, Seen, Words, text_of
 from .facts import MachineFacts
 
 _MIB, _GIB = 1 << 20, 1 << 30
@@ -29,10 +28,7 @@ _MOST_SWAP_IN = 4 * _MIB  # a second
 _THREAD_COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _THREAD_PLACES = ("OMP_PROC_BIND", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")
 _SLOW = (Medium.HDD, Medium.SMB, Medium.SSHFS, Medium.OBJECT_STORE)
-_NOT_HERE = ("not_asked", "no_path", "no_gpu", "no_job")
 _WORDS = Words(__package__, "problems.toml")
-# which problem it is, or what else is said; and what fills its blanks
-Seen: TypeAlias = tuple[str, Mapping[str, object]]
 
 
 def judge(facts: MachineFacts) -> tuple[Check, ...]:
@@ -41,26 +37,19 @@ def judge(facts: MachineFacts) -> tuple[Check, ...]:
         *(_cores, _threads, _memory, _shm, _files, _maps, _tasks, _start_method),
         *(_numa, _storage, _swap, _pressure, _gpu, _slurm, _versions),
     )
-    return tuple(_check(look.__name__.removeprefix("_"), *look(facts)) for look in looks)
-
-
-def _check(name: str, which: str, told: Mapping[str, object]) -> Check:
-    if which in _WORDS.tables["problem"]:
-        return _WORDS.trouble(name, which, told)
-    outcome = Outcome.SKIP if which in _NOT_HERE else Outcome.PASS
-    return _WORDS.check(name, outcome, _WORDS.said(which, **told))
+    return tuple(_WORDS.check(look.__name__.removeprefix("_"), look(facts)) for look in looks)
 
 
 def _cores(facts: MachineFacts) -> Seen:
     asked, bound = facts.libraries, [name for name in _THREAD_PLACES if name in facts.variables]
     if 0 < asked.cpus_after < asked.cpus_before:
         lines = f"unset {' '.join(bound)}" if bound else "export KMP_AFFINITY=disabled"
-        return "lost_cores", {"lines": lines, "before": asked.cpus_before, "after": asked.cpus_after}
+        return Seen("lost_cores", {"lines": lines, "before": asked.cpus_before, "after": asked.cpus_after})
     told = {"cores": f"{facts.cores:g}", "allowed": len(facts.cpus), "cpus": facts.num_cpus}
     is_asked_for = "OMP_NUM_THREADS" in facts.variables
     if facts.quota_cores is not None and not is_asked_for and asked.torch_threads > math.ceil(facts.cores):
-        return "cpu_quota", {**told, "threads": asked.torch_threads, "each": max(1, int(facts.cores))}
-    return "cores" if facts.cores < facts.num_cpus else "all_cores", told
+        return Seen("cpu_quota", {**told, "threads": asked.torch_threads, "each": max(1, int(facts.cores))})
+    return Seen("cores" if facts.cores < facts.num_cpus else "all_cores", told)
 
 
 def _threads(facts: MachineFacts) -> Seen:
@@ -71,47 +60,48 @@ def _threads(facts: MachineFacts) -> Seen:
         too_many.append(("torch", _THREAD_COUNTS[0], asked.torch_threads))
     for who, variable, threads in () if asked.error else too_many:
         told = {"name": who, "variable": variable, "threads": threads, "each": max(1, most // ranks)}
-        return "thread_oversubscription", {**told, "ranks": ranks, "cores": f"{facts.cores:g}"}
+        return Seen("thread_oversubscription", {**told, "ranks": ranks, "cores": f"{facts.cores:g}"})
     opencv = _WORDS.said("opencv", threads=asked.opencv_threads) if asked.opencv_threads else ""
-    return "not_asked" if asked.error else "threads", {"threads": asked.torch_threads, "opencv": opencv}
+    return Seen("not_asked" if asked.error else "threads", {"threads": asked.torch_threads, "opencv": opencv})
 
 
 def _memory(facts: MachineFacts) -> Seen:
     asked, addresses, (below, limit) = facts.libraries, facts.address_limit_bytes, facts.room
     if addresses is not None and (addresses < _LEAST_ADDRESSES or asked.error):
-        return "address_limit", {"limit": format_bytes(addresses), "error": f": {asked.error}" if asked.error else ""}
+        error = f": {asked.error}" if asked.error else ""
+        return Seen("address_limit", {"limit": format_bytes(addresses), "error": error})
     under = _WORDS.said("under", limit=format_bytes(limit)) if limit else ""
     is_short = asked.peak_bytes and below < 3 * asked.peak_bytes
     told = {"room": format_bytes(below), "under": under, "each": format_bytes(asked.peak_bytes)}
-    return "memory_limit" if is_short else "memory", told
+    return Seen("memory_limit" if is_short else "memory", told)
 
 
 def _shm(facts: MachineFacts) -> Seen:
     total, free = facts.now.shm_total_bytes or 0, facts.now.shm_free_bytes or 0
     which = "small_shm" if total < _LEAST_SHM else "full_shm" if free < _LEAST_SHM // 2 else "shm"
-    return which, {"total": format_bytes(total), "free": format_bytes(free)}
+    return Seen(which, {"total": format_bytes(total), "free": format_bytes(free)})
 
 
 def _files(facts: MachineFacts) -> Seen:
     soft, hard = facts.files
     told = {"soft": soft, "hard": hard, "most": hard if hard > soft else 65536}
-    return "fd_limit" if 0 <= soft < _LEAST_FILES else "files", told  # -1: no limit
+    return Seen("fd_limit" if 0 <= soft < _LEAST_FILES else "files", told)  # -1: no limit
 
 
 def _maps(facts: MachineFacts) -> Seen:
     is_low = facts.map_limit is not None and facts.map_limit < _LEAST_MAPS
-    return "map_limit" if is_low else "maps", {"limit": "?" if facts.map_limit is None else facts.map_limit}
+    return Seen("map_limit" if is_low else "maps", {"limit": "?" if facts.map_limit is None else facts.map_limit})
 
 
 def _tasks(facts: MachineFacts) -> Seen:
     (tasks, limit, by), threads = facts.tasks, facts.libraries.torch_threads
     is_near = limit is not None and limit - tasks < _LEAST_TASKS + threads
     which = "no_limit" if limit is None else "process_limit" if is_near else "tasks"
-    return which, {"tasks": tasks, "limit": limit, "by": by, "threads": threads}
+    return Seen(which, {"tasks": tasks, "limit": limit, "by": by, "threads": threads})
 
 
 def _start_method(facts: MachineFacts) -> Seen:
-    return "start_method", {"how": facts.start_method}
+    return Seen("start_method", {"how": facts.start_method})
 
 
 def _numa(facts: MachineFacts) -> Seen:
@@ -120,15 +110,15 @@ def _numa(facts: MachineFacts) -> Seen:
     is_far = gpus and None not in gpus and not gpus & ours
     cpus = _listed(cpu for node in gpus for cpu in facts.nodes.get(node or 0, ()))
     told = {"ours": _listed(ours), "gpus": _listed(gpus), "disks": _listed(disks), "count": len(facts.nodes)}
-    return "one_node" if len(facts.nodes) < 2 else "far_numa" if is_far else "numa", {**told, "cpus": cpus}
+    return Seen("one_node" if len(facts.nodes) < 2 else "far_numa" if is_far else "numa", {**told, "cpus": cpus})
 
 
 def _storage(facts: MachineFacts) -> Seen:
     kind = facts.storage
     if kind is None:
-        return "no_path", {}
+        return Seen("no_path")
     told = {"path": facts.data, "name": kind.name, "evidence": kind.evidence, "reason": kind.depth_reason}
-    return "slow_storage" if kind.medium in _SLOW else "storage", {**told, "medium": kind.medium.label}
+    return Seen("slow_storage" if kind.medium in _SLOW else "storage", {**told, "medium": kind.medium.label})
 
 
 def _swap(facts: MachineFacts) -> Seen:
@@ -136,17 +126,17 @@ def _swap(facts: MachineFacts) -> Seen:
     rate = came_back * resource.getpagesize() / facts.libraries.asked_s
     told = {"used": format_bytes(total - facts.now.swap_free_bytes), "total": format_bytes(total)}
     which = "swap_in_use" if rate >= _MOST_SWAP_IN else "swap" if total else "no_swap"
-    return which, {**told, "rate": format_bytes(rate)}
+    return Seen(which, {**told, "rate": format_bytes(rate)})
 
 
 def _pressure(facts: MachineFacts) -> Seen:
     if facts.core_share < _LEAST_CORE * min(1.0, facts.quota_cores or 1.0):
-        return "contended", {"share": format_share(facts.core_share)}
+        return Seen("contended", {"share": format_share(facts.core_share)})
     for one in facts.pressures:
         if one.full_avg10 >= _MOST_STALLED[one.resource]:
-            return f"stalled_{one.resource}", {"share": format_share(one.full_avg10), "scope": one.scope}
+            return Seen(f"stalled_{one.resource}", {"share": format_share(one.full_avg10), "scope": one.scope})
     waits = ", ".join(f"{one.resource} {format_share(one.full_avg10)}" for one in facts.pressures)
-    return "pressure", {"waits": waits or "?"}
+    return Seen("pressure", {"waits": waits or "?"})
 
 
 def _gpu(facts: MachineFacts) -> Seen:
@@ -160,31 +150,31 @@ def _gpu(facts: MachineFacts) -> Seen:
         "error": f": {asked.cuda_error}" if asked.cuda_error else "",
     }
     if "mismatch" in note.lower():  # the driver was upgraded while its old modules are loaded
-        return "driver_mismatch", {"note": note}
+        return Seen("driver_mismatch", {"note": note})
     if facts.gpus.names and not asked.num_gpus and not asked.error and not are_hidden:
-        return "gpu_driver", told
+        return Seen("gpu_driver", told)
     which = "gpu" if facts.gpus.names else "torch_sees" if asked.num_gpus else "no_gpu"
-    return which, {**told, "count": asked.num_gpus, "note": note}
+    return Seen(which, {**told, "count": asked.num_gpus, "note": note})
 
 
 def _slurm(facts: MachineFacts) -> Seen:
     a_task, on_node = (_count(facts.variables.get(f"SLURM_CPUS_{each}")) for each in ("PER_TASK", "ON_NODE"))
     told = {"task": a_task, "node": on_node, "allowed": len(facts.cpus), "cores": f"{facts.cores:g}"}
     if "SLURM_JOB_ID" not in facts.variables:
-        return "no_job", told
+        return Seen("no_job", told)
     if a_task is not None and facts.cores < a_task:
-        return "few_slurm_cores", told
+        return Seen("few_slurm_cores", told)
     # Slurm may count cores where the kernel counts their two threads
-    return "many_slurm_cores" if on_node is not None and len(facts.cpus) > 2 * on_node else "slurm", told
+    return Seen("many_slurm_cores" if on_node is not None and len(facts.cpus) > 2 * on_node else "slurm", told)
 
 
 def _versions(facts: MachineFacts) -> Seen:
     for bug in _WORDS.tables["bug"]:
         version = facts.versions.get(bug["package"], "")
         if _release(bug["first"]) <= _release(version) < _release(bug["fixed"]):
-            return "known_bug", {**bug, "version": version, "what": text_of(bug["what"])}
+            return Seen("known_bug", {**bug, "version": version, "what": text_of(bug["what"])})
     said = ", ".join(f"{each} {version}" for each, version in facts.versions.items())
-    return "import_fails" if facts.libraries.error else "versions", {"error": facts.libraries.error, "said": said}
+    return Seen("import_fails" if facts.libraries.error else "versions", {"error": facts.libraries.error, "said": said})
 
 
 def _release(version: str) -> tuple[int, ...]:
