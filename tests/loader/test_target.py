@@ -1,6 +1,7 @@
 """What a user names is found, whatever form it has; what cannot be used is explained."""
 
 import io
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,3 +112,13 @@ def test_shards_are_decoded_and_collated_where_that_works(tmp_path: Path) -> Non
     assert even.collate_fn is torch.utils.data.default_collate
     assert odd.collate_fn is list
     assert len(load_target(str(tmp_path)).dataset) == 5
+
+
+def test_what_a_script_starts_while_it_is_imported_is_told_from_what_its_function_does(tmp_path: Path) -> None:
+    starts = "import multiprocessing\nworker = multiprocessing.Process(target=print)\n"
+    (tmp_path / "no_guard.py").write_text(f"{starts}data = [1, 2]\n")
+    (tmp_path / "guarded.py").write_text("def data():\n    " + starts.replace("\n", "\n    ") + "return [1, 2]\n")
+    for name, expected in (("no_guard", "True"), ("guarded", "False")):
+        code = f"from headrace.loader import load_target; print(load_target('{name}.py:data').starts_processes)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+        assert done.stdout.split() == [expected]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text as Line
 
     from headrace.doctor import Check
-    from headrace.doctor.target import DoctorSettings, StageResult
+    from headrace.doctor.target import StageResult
 
     from .terminal import Part
 
@@ -74,10 +74,13 @@ def add_parser(commands: Commands, shared: argparse.ArgumentParser) -> None:
     doctor.add_argument("--workers", type=whole(1, 512), metavar="N", help="default: the loader's, else one a core")
 
 
-def _settings(args: argparse.Namespace, **more: Any) -> DoctorSettings:
-    from headrace.doctor.target import DoctorSettings
+def _examine(args: argparse.Namespace, terminal: Terminal, **how: Any) -> tuple[dict[str, StageResult], list[Check]]:
+    """Go through the stages of the target: what came of each, and the checks of that."""
+    from headrace.doctor.target import DoctorSettings, Judge, run_stages
 
-    return DoctorSettings(target=args.target, timeout_s=args.timeout, memory_bytes=args.memory, **more)
+    settings = DoctorSettings(target=args.target, timeout_s=args.timeout, memory_bytes=args.memory, **how)
+    results = run_stages(settings, terminal.progress)
+    return results, list(Judge(args.target, results).checks())
 
 
 def _document_of(checks: Sequence[Check]) -> dict[str, Any]:
@@ -92,22 +95,17 @@ def _document_of(checks: Sequence[Check]) -> dict[str, Any]:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from headrace.doctor.machine import check_machine
-    from headrace.doctor.target import Judge, run_stages
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # which ends what was started
     with terminal.progress(_LOOKING):
         machine = check_machine(_data_folder(args.target))
     if not args.json:
         terminal.parts(_table(machine, _MACHINE))
-    target: Sequence[Check] = ()
-    if args.target is not None:
-        results = run_stages(_settings(args, num_workers=args.workers), terminal.progress)
-        target = list(Judge(args.target, results).checks())
-    checks = [*machine, *target]
-    found = (check for check in checks if check.finding is not None)
+    target = _examine(args, terminal, num_workers=args.workers)[1] if args.target is not None else []
+    found = (check for check in (*machine, *target) if check.finding is not None)
     wrong = sorted(found, key=lambda check: check.outcome)  # "fail" before "warn"
     if args.json:
-        terminal.json(_document_of(checks))
+        terminal.json(_document_of([*machine, *target]))
         return EXIT_FINDINGS if wrong else EXIT_OK
     if target:
         terminal.parts(["", *_table(target, args.target)])
@@ -151,7 +149,6 @@ def _findings(wrong: Sequence[Check]) -> Iterator[Part]:
 
 # ------------------------------------------------------------------------------------------ quick
 
-_DOING = Text("one sample, then one batch, of {target}", "{target}：取一个样本，再组一个 batch")
 _IN_SAMPLE = Text("one sample", "一个样本")
 _IN_BATCH = Text("one batch of {count:sample(s)}", "一个 batch（{count} 个样本）")
 _FORM_HEADS = Text("name,what,shape,dtype,bytes", "名称,类型,形状,dtype,字节")
@@ -169,12 +166,9 @@ _WITH_WORKERS = Text(
 
 
 def run_quick(args: argparse.Namespace, terminal: Terminal) -> int:
-    from headrace.doctor.target import Judge, run_stages
-
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # which ends what was started
-    with terminal.progress(_DOING.filled(target=args.target)):
-        results = run_stages(_settings(args), is_quick=True)
-    checks = [check for check in Judge(args.target, results).checks() if check.name in results]
+    results, checks = _examine(args, terminal, is_quick=True)
+    checks = [check for check in checks if check.name in results]
     failed = next((check for check in checks if check.finding is not None), None)
     if args.json:
         forms = {"sample": "sample", "batch": "loader"}

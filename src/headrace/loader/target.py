@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing.process import _process_counter  # type: ignore[attr-defined]
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ class Target:
     loader: torch_data.DataLoader[Any] | None = None
     collate_fn: Callable[[list[Any]], Any] = default_collate
     import_s: float = 0.0  # of its module, which each worker that starts anew imports as well
+    starts_processes: bool = False  # its module did while it was imported: it has no guard
 
     @property
     def is_indexed(self) -> bool:
@@ -60,7 +62,8 @@ def load_target(text: str) -> Target:
         raise CannotLoadTarget(f"{text!r} names no data set", next_step=next_step)
     began = time.perf_counter()
     found = _find(named["place"], named["attribute"])
-    import_s = time.perf_counter() - began
+    # each process takes a number when it is made
+    of_import = time.perf_counter() - began, next(_process_counter) > 1
     is_made = isinstance(found, (torch_data.DataLoader, torch_data.Dataset))
     if isinstance(found, type) or (callable(found) and not is_made and not hasattr(found, "__getitem__")):
         try:
@@ -72,14 +75,14 @@ def load_target(text: str) -> Target:
             next_step = raised or "a function without arguments"
             raise CannotLoadTarget(f"calling {text} failed: {describe_error(error)}", next_step=next_step) from error
     if isinstance(found, torch_data.DataLoader):
-        return Target(text, found.dataset, found, found.collate_fn, import_s)
+        return Target(text, found.dataset, found, found.collate_fn, *of_import)
     several = list(found.values() if isinstance(found, Mapping) else found) if _is_several(found) else []
     comes_once = isinstance(found, Iterator) and not isinstance(found, torch_data.Dataset)
     if several or comes_once or not (hasattr(found, "__getitem__") or hasattr(found, "__iter__")):
         what = f"{len(several)} loaders or data sets" if several else f"a {type(found).__name__}, no data set"
         next_step = f"{'a function that returns one of them' if several else 'the name of one'}: {_NAME_ONE}"
         raise CannotLoadTarget(f"{text} is {what}", next_step=next_step)
-    return Target(text, found, import_s=import_s)
+    return Target(text, found, None, default_collate, *of_import)
 
 
 def _is_several(found: Any) -> bool:

@@ -15,10 +15,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from glob import glob
 from typing import IO, Any, Self
 
 from headrace.errors import CannotLoadTarget, HeadraceError
-from headrace.signals.system import read_all_stats, read_text
+from headrace.signals.system import ProcessStat, read_all_stats, read_text
 
 _CLEAN_UP_S = 6.0  # for multiprocessing's own tracker of what is to be removed
 _START_S = 180.0  # to import torch and the user's module, on a slow network disk
@@ -29,7 +30,7 @@ class TargetProcess:
     """The command's side: a module that is run with `start`, which says what its target is, or why it has none."""
 
     def __init__(self, module: str, start: Mapping[str, Any]) -> None:
-        self._buffer, self.has_ended, self._is_closed = b"", False, False
+        self._buffer, self.has_ended, self._is_closed, self._pids = b"", False, False, set[int]()
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed in close()
         self._read, write = os.pipe()
         path = os.pathsep.join(part or os.getcwd() for part in sys.path)
@@ -62,7 +63,7 @@ class TargetProcess:
         self.close()
 
     def close(self) -> None:
-        """End it and all that it started."""
+        """End it and all that it started, and remove what torch's workers that were killed could not."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -80,6 +81,11 @@ class TargetProcess:
             self.child.wait()
             os.close(self._read)
             self._errors.close()
+            # others may have some of these numbers by now
+            others = {one.pid for one in read_all_stats().values() if one.session != self.child.pid}
+            for path in (one for pid in self._pids - others for one in glob(f"/dev/shm/torch_{pid}_*")):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
 
     def tell(self, order: Any) -> None:
         assert self.child.stdin is not None
@@ -121,10 +127,15 @@ class TargetProcess:
         """Bytes printed so far."""
         return self._errors.seek(0, os.SEEK_END)
 
+    def stats(self) -> list[ProcessStat]:
+        """Of it and of all that it started."""
+        found = [one for one in read_all_stats().values() if one.session == self.child.pid]
+        self._pids.update(one.pid for one in found)
+        return found
+
     def processes(self) -> list[int]:
         """It and all that it started, but for those that have ended."""
-        stats = read_all_stats().values()
-        return [one.pid for one in stats if one.session == self.child.pid and not one.has_ended]
+        return [one.pid for one in self.stats() if not one.has_ended]
 
     def end(self, pids: list[int]) -> None:
         for pid in pids:

@@ -7,14 +7,14 @@ import contextlib
 import itertools
 import logging
 import multiprocessing
+import operator
 import os
 import random
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from multiprocessing.process import BaseProcess
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +27,6 @@ from headrace.signals.system import read_machine, read_open_files
 
 from ..contents import digest_of, form_of
 from . import inspecting
-from .stages import INIT_FN
 
 _OF_ALL = (torch_data.SequentialSampler, torch_data.RandomSampler)  # whatever they are asked, all samples come
 _BATCH = 8  # samples, where there is no loader that says
@@ -66,19 +65,23 @@ class Ward:
 
     def keys(self, seconds: float) -> list[Any]:
         """What samples are asked for by: by the user's own sampler, else numbers, spread over the data set."""
-        own, sampler = self.own_sampler, self.loader.sampler
-        if own is None:
+        if (own := self.own_sampler) is None:
             count = len(self.dataset)
             anywhere = random.Random(0).sample(range(count), min(count, _MOST_SAMPLES))
             return list(dict.fromkeys([0, count - 1, *anywhere] if count else []))[:_MOST_SAMPLES]
         self.say("at", what="sampler")
-        found: list[Any] = []
         deadline = time.monotonic() + seconds
-        for key in own:
-            found += [plain_key(key)] if own is sampler else map(plain_key, key)
-            if len(found) >= _MOST_SAMPLES or time.monotonic() > deadline:
-                break
-        return found
+        asked = own if own is self.loader.sampler else itertools.chain.from_iterable(own)
+        in_time = itertools.takewhile(lambda _: time.monotonic() < deadline, asked)
+        return list(map(plain_key, itertools.islice(in_time, _MOST_SAMPLES)))
+
+    def fetches(self, seconds: float) -> Iterator[tuple[Any, Callable[[], Any]]]:
+        """Yield by what each sample is asked for, and what fetches it: those of a stream are counted."""
+        if self.is_indexed:
+            yield from ((key, partial(operator.getitem, self.dataset, key)) for key in self.keys(seconds))
+            return
+        self.say("at", what="iter")
+        yield from enumerate(itertools.repeat(partial(next, iter(self.dataset)), _MOST_SAMPLES))
 
     def batches(self, keys: list[Any], count: int) -> list[list[Any]]:
         """So many batches of keys: as the user's own batch sampler puts them together, else by their size."""
@@ -166,8 +169,7 @@ def _error(error: BaseException) -> dict[str, str]:
 
 
 def _import(orders: Orders, facts: dict[str, Any]) -> Ward:
-    before, facts["starts"] = {one.fd for one in read_open_files(os.getpid())}, []
-    _watch_starts(facts["starts"])
+    before = {one.fd for one in read_open_files(os.getpid())}
     try:
         target = load_target(orders.start["target"])
     except HeadraceError as error:
@@ -179,6 +181,7 @@ def _import(orders: Orders, facts: dict[str, Any]) -> Ward:
     context = loader.multiprocessing_context or torch.multiprocessing.get_context()
     facts |= {
         "import_s": target.import_s,
+        "starts": target.starts_processes,
         "dataset": type(dataset).__name__,
         "kind": ward.kind,
         "length": len(dataset) if target.is_indexed else None,
@@ -192,22 +195,6 @@ def _import(orders: Orders, facts: dict[str, Any]) -> Ward:
         "shm_free_bytes": machine.shm_free_bytes if (machine := read_machine()) is not None else None,
     }
     return ward
-
-
-def _watch_starts(places: list[str]) -> None:
-    """Note where a module that is being imported starts processes, or goes through a loader."""
-
-    def watched(original: Any) -> Any:
-        def noted(self: Any, *args: Any) -> Any:
-            modules = [one for one in traceback.extract_stack() if one.name == "<module>" and one.filename[0] != "<"]
-            if modules and inspecting.is_theirs(modules[-1].filename):  # in a thread there is none
-                places.append(f"{os.path.basename(modules[-1].filename)}:{modules[-1].lineno}")
-            return original(self, *args)
-
-        return noted
-
-    for cls, name in ((torch_data.DataLoader, "__iter__"), (BaseProcess, "start")):
-        setattr(cls, name, watched(getattr(cls, name)))
 
 
 # ------------------------------------------------------------------------------------------ samples, in this process
@@ -225,7 +212,7 @@ def _sample(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
     # what goes into a batch is collated behind its last sample: a sample must stay what it was
     num_kept = _MOST_KEPT if (ward.batch_size or 1) > 1 and not hasattr(ward.dataset, "__getitems__") else 0
     kept: tuple[Any, int] | None = None
-    for key, fetch in _fetches(ward, order):
+    for key, fetch in ward.fetches(order["seconds"]):
         ward.say("at", sample=_shown(key))
         began = time.perf_counter()
         try:
@@ -261,17 +248,6 @@ def _sample(ward: Ward, order: dict[str, Any], facts: dict[str, Any]) -> None:
         "draws": _draw(ward, good[0]) if order["most"] > 1 and good and ward.is_indexed else [],
         "parts": {row.name: row.total_ns / 1e9 for row in read_stages(table.words)},
     }
-
-
-def _fetches(ward: Ward, order: dict[str, Any]) -> Iterator[tuple[Any, Callable[[], Any]]]:
-    if ward.is_indexed:
-        for key in ward.keys(order["seconds"]):
-            yield key, lambda key=key: ward.dataset[key]  # type: ignore[misc]
-        return
-    ward.say("at", what="iter")
-    samples = iter(ward.dataset)
-    for number in range(_MOST_SAMPLES):
-        yield number, lambda: next(samples)
 
 
 def _draw(ward: Ward, key: Any) -> list[int]:
@@ -370,9 +346,7 @@ class WorkerStart:
             # so that nothing which is opened anew gets the address of what was there before the fork
             self._kept = [part for _, part in inspecting.parts_of(info.dataset, "")]
         if self._init_fn is not None:
-            os.pwrite(note, INIT_FN.encode(), 0)
             self._init_fn(worker)
-            os.ftruncate(note, 0)
 
         def noted(fetch: Any) -> Any:
             def fetch_noted(dataset: Any, key: Any) -> Any:

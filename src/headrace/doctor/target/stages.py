@@ -7,14 +7,14 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from headrace.forensics import DeathFacts, DeathWatch, SampleInHand, describe_death, look_at, recognise
 from headrace.loader import TargetProcess, free_memory, usable_processors
-from headrace.model import Text
-from headrace.signals.system import read_all_stats, read_text, read_tree_memory
+from headrace.model import LANGUAGES, Text
+from headrace.signals.system import read_text, read_tree_memory
 
 from ..checks import Words
 
@@ -23,10 +23,9 @@ _SUSPICIOUS_S = 6.0  # of silence, after which is looked whether it can ever go 
 _LOST_S = 3.0  # of silence after a worker could not send its batch
 _BUSY_S, _BUSY_SHARE, _BUSY_PATIENCE = 5.0, 0.2, 2
 _SAMPLES_S = 4.0
-INIT_FN = "worker_init_fn"  # what a worker notes that it has in hand, as long as it has no sample
 _FEWEST_WORKERS, _MOST_WORKERS = 2, 4
 WORDS = Words(__package__, "problems.toml")
-_DEADLOCKS = ("FORKED_POOL", "FORK_DEADLOCK", "DEADLOCK")
+_DEADLOCKS, _SAY_LITTLE = ("FORKED_POOL", "FORK_DEADLOCK", "DEADLOCK"), ("IDLE", "ENDED", "UNKNOWN")
 Doing: TypeAlias = Callable[[Text], AbstractContextManager[object]]  # says what is going on for as long as it is
 
 
@@ -75,30 +74,24 @@ class DoctorSettings:
     timeout_s: float = 60.0  # of a stage; the import gets three times as much
     memory_bytes: int | None = None  # default: half of what is free
     num_workers: int | None = None  # default: the loader's, else as many as there are cores
+    is_quick: bool = False  # one sample and one batch, in-process
 
 
 class Clinic:
     """Runs stages, each in a process that is well: a fresh one behind one that hung, died or took too much."""
 
     def __init__(self, settings: DoctorSettings, folder: str) -> None:
-        self._settings, self._folder, self._pids = settings, folder, set[int]()
+        self._settings, self._folder = settings, folder
         self._patient: TargetProcess | None = None
         self._limit = settings.memory_bytes or max(256 << 20, free_memory()[0] // 2)
         self._deaths = DeathWatch(time.monotonic())
-        self._start_s = self._import_s = self.batch_s = 0.0
+        self._start_s = self.batch_s = 0.0  # of a process, with its import; of a batch in-process
 
     def close(self) -> None:
-        """End the process that is there, and remove what processes that were killed could not; another may follow."""
+        """End the process that is there; another may follow."""
         patient, self._patient = self._patient, None
-        if patient is None:
-            return
-        self._pids.update(patient.processes())
-        try:
+        if patient is not None:
             patient.close()
-        finally:
-            for path in (one for pid in self._pids for one in glob.glob(f"/dev/shm/torch_{pid}_*")):
-                with suppress(OSError):
-                    os.unlink(path)
 
     def run(self, stage: str, **order: Any) -> StageResult:
         """Go through a stage; the target is imported first where the process is new."""
@@ -111,14 +104,13 @@ class Clinic:
                 self.close()
                 return imported
         timeout_s = self._settings.timeout_s
-        starting_s = 3 * self._start_s if order.get("method") == "spawn" else 0.0
-        # as long as what is known to be slow takes: a batch a worker, and some more where they share the cores
-        patience_s = 3 * timeout_s if stage == "import" else timeout_s + 2 * self._import_s + starting_s
+        # as long as what is known to be slow takes: starts, a batch a worker, and some more where they share the cores
+        patience_s = 3 * timeout_s if stage == "import" else timeout_s + 3 * self._start_s
         patience_s += 3 * self.batch_s * order.get("num_workers", 1)
         result = self._watch(self._patient, patience_s, {"stage": stage, **order})
         if stage == "import":
-            self._import_s = result.seconds
-        if result.ending not in (StageEnding.DONE, StageEnding.FAILED) or (stage == "workers" and not result.is_done):
+            self._start_s += result.seconds
+        if not result.is_done and (stage == "workers" or result.ending is not StageEnding.FAILED):
             self.close()
         return result
 
@@ -158,9 +150,7 @@ class Clinic:
             if now - looked >= _LOOK_EVERY_S:
                 looked = now
                 self._deaths.note(now)
-                stats = [one for one in read_all_stats().values() if one.session == patient.child.pid]
-                self._pids.update(one.pid for one in stats)
-                used.append((now, sum(one.cpu_s for one in stats)))
+                used.append((now, sum(one.cpu_s for one in patient.stats())))
                 peak = max(peak, read_tree_memory(patient.child.pid) or 0)
                 if peak > self._limit:
                     return ended(StageEnding.MEMORY)
@@ -182,11 +172,11 @@ class Clinic:
         return {int(path.rpartition("-")[2]): text for path in paths if (text := read_text(path).strip())}
 
     def _death(self, patient: TargetProcess, code: int, sample: Any) -> dict[str, Any]:
-        samples = (SampleInHand(index=sample),) if sample not in (None, INIT_FN) else ()
+        samples = () if sample is None else (SampleInHand(index=sample),)
         now, pid = time.monotonic(), patient.child.pid
         known = DeathFacts(workers=(0,), pid=pid, exit_code=code, died_at_s=now, samples=samples)
         facts = self._deaths.complete(known)
-        told = [describe_death(facts, language=language) for language in ("en", "zh")]
+        told = [describe_death(facts, language=language) for language in LANGUAGES]
         said = (one.sentence.removeprefix("worker 0").strip() for one in told)
         return {"death": Text(*said), "death_cause": told[0].cause.name}
 
@@ -196,14 +186,12 @@ def _look(patient: TargetProcess) -> dict[str, Any]:
     others = [pid for pid in patient.processes() if pid != patient.child.pid]
     workers = [pid for pid in others if "resource_tracker" not in read_text(f"/proc/{pid}/cmdline")]
     found = [recognise(look_at(pid)) for pid in workers[:_MOST_WORKERS] or [patient.child.pid]]
-    found.sort(key=lambda one: (one.kind.name not in _DEADLOCKS, one.kind.name in ("IDLE", "ENDED", "UNKNOWN")))
-    said = Text(found[0].said(), found[0].said("zh"))
-    return {"hang": said, "is_deadlock": bool(workers) and found[0].kind.name in _DEADLOCKS}
+    told = min(found, key=lambda one: (one.kind.name not in _DEADLOCKS, one.kind.name in _SAY_LITTLE))
+    hang = Text(*map(told.said, LANGUAGES))
+    return {"hang": hang, "is_deadlock": bool(workers) and told.kind.name in _DEADLOCKS}
 
 
-def run_stages(
-    settings: DoctorSettings, doing: Doing = nullcontext, *, is_quick: bool = False
-) -> dict[str, StageResult]:
+def run_stages(settings: DoctorSettings, doing: Doing = nullcontext) -> dict[str, StageResult]:
     """Go through the stages as far as they make sense, each while `doing` says so; returns what came of each, by name.
 
     Raises `CannotLoadTarget` where the text names nothing; code of the target that fails is a result.
@@ -212,6 +200,7 @@ def run_stages(
     as a training's are: threads and handles that the first samples leave behind would not be there.
     """
     results: dict[str, StageResult] = {}
+    is_quick = settings.is_quick
 
     def go(name: str, **order: Any) -> StageResult:
         with doing(WORDS.said(f"doing_{name}", target=settings.target, count=order.get("num_workers", 0))):
