@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from .script import Function, Script, Spot, is_self
+from .script import Function, Script, Spot, is_self, within
 
 # What opens a file that stays open, and cannot be shared by processes that were forked.
 _HANDLES = {
@@ -57,11 +57,11 @@ def _handles(script: Script, home: ast.ClassDef, methods: dict[str, Function]) -
     start = methods.get("__init__")
     if start is None or "__getstate__" in methods:
         return
-    for store in ast.walk(start):
+    for store in within(start, ast.Assign):
         match store:
             case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Call() as call):
-                users = [one for one in ast.walk(home) if isinstance(one, ast.Attribute) and is_self(one.value)]
-                users = [one for one in users if one.attr == name and one not in store.targets]
+                named = (one for one in within(home, ast.Attribute) if is_self(one.value) and one.attr == name)
+                users = [one for one in named if one not in store.targets]
                 is_used = any(script.function_of(one) is not start for one in users)
                 is_closed = f"self.{name}.close()" in ast.unparse(start)
                 is_kept = all(isinstance(one.ctx, ast.Load) for one in users) and not is_closed
@@ -74,9 +74,8 @@ def _shares(script: Script, home: ast.ClassDef, methods: dict[str, Function]) ->
     stream = methods.get("__iter__")
     if stream is None or "IterableDataset" not in script.bases(home):
         return
-    loops = [one for one in ast.walk(stream) if isinstance(one, ast.For | ast.While)]
-    draws = any(isinstance(one, ast.While) for one in loops) or _DRAWS.search(ast.unparse(stream))
-    sources = [ast.unparse(one.iter) for one in loops if isinstance(one, ast.For)]
+    draws = any(within(stream, ast.While)) or _DRAWS.search(ast.unparse(stream))
+    sources = [ast.unparse(one.iter) for one in within(stream, ast.For)]
     if draws or not any("self." in one for one in sources) or any(map(_WRAPS.search, sources)):
         return
     if not _BY_WORKER.search(ast.unparse(home)) and "worker_init_fn" not in script.text:
@@ -100,7 +99,7 @@ def _threads(script: Script, methods: dict[str, Function]) -> Iterator[Spot]:
 
 def _large_index(script: Script, methods: dict[str, Function]) -> Iterator[Spot]:
     """`self.index = list(range(50_000_000))`, `[... for i in range(N)]`: lengths that the file tells."""
-    for store in ast.walk(methods["__init__"]) if "__init__" in methods else ():
+    for store in within(methods.get("__init__"), ast.Assign):
         match store:
             case (
                 ast.Assign(value=ast.ListComp(generators=[ast.comprehension(iter=items, ifs=[])]))
@@ -114,12 +113,12 @@ def _large_index(script: Script, methods: dict[str, Function]) -> Iterator[Spot]
 def _swallowed(script: Script, home: ast.ClassDef, methods: dict[str, Function]) -> Iterator[Spot]:
     """`except: return None`, and `except: return self[another]`, where a sample is made."""
     for name in {"__getitem__", "__iter__"} & methods.keys():
-        for handler in ast.walk(methods[name]):
-            if isinstance(handler, ast.ExceptHandler) and script.function_of(handler) is methods[name]:
+        for handler in within(methods[name], ast.ExceptHandler):
+            if script.function_of(handler) is methods[name]:
                 last, is_silent = handler.body[-1], not _REPORTS.search(ast.unparse(handler))
                 is_left_out = isinstance(last, (ast.Continue, ast.Pass)) and name == "__iter__" and is_silent
                 is_expected = handler.type is not None and _NO_FAILURE.search(ast.unparse(handler.type))
-                is_counted = any(isinstance(one, ast.AugAssign) for one in ast.walk(handler))
+                is_counted = any(within(handler, ast.AugAssign))
                 is_hidden = is_left_out or _HIDES.fullmatch(ast.unparse(last))
                 if is_hidden and not is_expected and not is_counted:
                     yield script.found("swallowed-sample", handler, name=f"{home.name}.{name}", code=ast.unparse(last))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .script import LoaderCall, Loop, Script, Spot, names_in, pairs_of, root_name
+from .script import LoaderCall, Loop, Script, Spot, names_in, pairs_of, root_name, within
 
 _EVALUATES = ("val", "test", "eval", "dev", "query", "gallery", "infer", "pred")
 _DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
@@ -28,8 +28,7 @@ def check(script: Script) -> Iterator[Spot]:
             if shuffles and call.lacks("sampler") and call.lacks("batch_sampler"):
                 yield script.found("no-rank-sampler", call.node)
     for loop in script.each(ast.For, ast.While):
-        backwards = list(_calls(script, loop, "backward"))
-        if backwards:
+        if backwards := _calls(script, loop, "backward"):
             losses = {root_name(one) for call in backwards for one in (call.func, *call.args)} - {""}
             yield from _reads(script, loop, losses)
             yield from _saves(script, loop)
@@ -113,8 +112,8 @@ def _epochs_around(script: Script, loop: ast.For, call: LoaderCall) -> Loop | No
 def _is_told(script: Script, call: LoaderCall, epochs: ast.AST | None) -> bool:
     """Whether the data set is changed or told something in each epoch, which workers that stay would not hear of."""
     names = {ast.unparse(one) for one in call.given.get("dataset", ())}
-    told = [one for one in ast.walk(epochs) if isinstance(one, ast.Attribute)] if epochs else []
-    return any(ast.unparse(one.value) in names for one in told) or bool(_TOLD.search(script.text))
+    is_told = any(ast.unparse(one.value) in names for one in within(epochs, ast.Attribute))
+    return is_told or bool(_TOLD.search(script.text))
 
 
 def _evaluates(script: Script, call: LoaderCall) -> bool:
@@ -128,11 +127,10 @@ def _evaluates(script: Script, call: LoaderCall) -> bool:
 # ------------------------------------------------------------------------------------------ steps
 
 
-def _calls(script: Script, loop: Loop, method: str) -> Iterator[ast.Call]:
-    """Yield the calls of a method in a loop itself, without loops inside it."""
-    for node in ast.walk(loop):
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == method and script.loop_of(node) is loop:
-            yield node
+def _calls(script: Script, loop: Loop, method: str) -> list[ast.Call]:
+    """Return the calls of a method in a loop itself, without loops inside it."""
+    calls = (one for one in within(loop, ast.Call) if getattr(one.func, "attr", "") == method)
+    return [one for one in calls if script.loop_of(one) is loop]
 
 
 def _reads(script: Script, loop: Loop, losses: set[str]) -> Iterator[Spot]:

@@ -216,8 +216,7 @@ class Script:
         return []
 
     def _returned(self, function: Function) -> Sources:
-        returns = [one for one in ast.walk(function) if isinstance(one, ast.Return)]
-        return [one.value for one in returns if self.function_of(one) is function]
+        return [one.value for one in within(function, ast.Return) if self.function_of(one) is function]
 
     def _constants_of(self, node: ast.AST) -> list[Any]:
         match node:
@@ -401,12 +400,17 @@ class LoaderCall:
                         self._put(pairs_of(one), is_sure=sure)
 
 
+def within(node: ast.AST | None, *kinds: type[ast.AST]) -> Iterator[Any]:
+    """Yield the nodes of some kinds in a part of a file, the outer ones first."""
+    return (one for one in ast.walk(node) if isinstance(one, kinds)) if node else iter(())
+
+
 def is_self(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 
 def names_in(node: ast.AST | None) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} if node else set()
+    return {one.id for one in within(node, ast.Name)}
 
 
 def root_name(node: ast.AST) -> str:
