@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from .logs import (
     FEWEST,
     Known,
     LineCutter,
-    LogContent,
     LogEnd,
     LogReader,
     LogStreams,
@@ -42,23 +41,25 @@ def explain_logs(paths: Sequence[str]) -> Findings:
 
     Raises `UnusableInput` where a log cannot be read, or where nothing in them tells of training steps.
     """
-    read = [_read(path) for path in paths]
-    contents = [content for content, _, _ in read]
-    crashes = [one for _, messages, end in read for one in findings_of(messages, end=end)]
-    remarks = [one for _, messages, end in read for one in remarks_of(messages, end=end)]
-    num_messages = sum(message.count for _, messages, _ in read for message in messages)
+    logs = [_read(path) for path in paths]
+    # one finding a cause and fix: every rank, and both of stdout and stderr, may tell of the same death
+    crashes: dict[tuple[object, ...], Finding] = {}
+    told = [one for log in logs for one in findings_of(log.messages, end=log.end)]
+    for one in sorted(told, key=lambda one: -one.share):
+        crashes.setdefault((one.cause, one.fix), one)
+    remarks = [one for log in logs for one in remarks_of(log.messages, end=log.end)]
     names = ", ".join("standard input" if path == "-" else path for path in paths)
-    if not any(content.num_bytes for content in contents):
+    if not any(log.lines.num_bytes for log in logs):
         raise UnusableInput(f"{names}: empty", next_step="give the log that the training wrote")
-    streams = join_logs(contents)
-    source = _source(paths, contents, num_messages)
     # kinds of lines that look like steps and were not read, the most frequent first: how many, and one
-    unread = sorted((one for content in contents for one in content.unread.values()), key=lambda one: -one[0])
-    findings = _explain(streams, _once(crashes), remarks, source, unread)
+    unread = sorted((one for log in logs for one in log.reader.unread.values()), key=lambda one: -one[0])
+    streams = join_logs([log.reader for log in logs])
+    source = _source(paths, logs)
+    findings = _explain(streams, [*crashes.values()], remarks, source, unread)
     if findings is None:
         raise UnusableInput(
             f"{names}: no line tells of training steps, and no known message is in it",
-            lines=sum(content.num_lines for content in contents),
+            lines=source["lines"],
             **({"unread": unread[0][1]} if unread else {}),
             next_step="give a log with step numbers and times, a progress bar, or an error message; "
             "`headrace explain --help` lists the formats",
@@ -82,52 +83,46 @@ def explain_message(text: str) -> tuple[Findings, tuple[MessageFound, ...]]:
     return findings, found
 
 
-def _read(path: str) -> tuple[LogContent, tuple[MessageFound, ...], LogEnd]:
+class _Log(NamedTuple):
+    """What one log tells: by its lines, by known messages, and by how it ends."""
+
+    reader: LogReader
+    lines: LineCutter
+    messages: tuple[MessageFound, ...]
+    end: LogEnd
+
+
+def _read(path: str) -> _Log:
     cutter, reader, scanner = LineCutter(), LogReader(), MessageScanner()
     last: deque[bytes] = deque(maxlen=_LAST_CHUNKS)
-    content = reader.content
     for chunk in read_chunks(path):
         scanner.scan_chunk(chunk)
         last.append(chunk)
-        behind = content.num_bytes - _READ_WHOLE_BYTES
-        if behind < 0 or behind // _WINDOW_BYTES % _OF_THE_REST == 0:
-            reader.feed(cutter.cut(chunk))
-            content.num_bytes_read += len(chunk)
-        else:
-            cutter.skip(chunk)
-        content.num_bytes += len(chunk)
+        behind = cutter.num_bytes - _READ_WHOLE_BYTES
+        is_read = behind < 0 or behind // _WINDOW_BYTES % _OF_THE_REST == 0
+        reader.feed(cutter.cut(chunk, is_read=is_read))
     reader.feed(cutter.rest())
-    content.num_lines = cutter.num_lines
-    cutter.num_lines -= b"".join(last).count(b"\n")
-    end = read_end([*cutter.cut(b"".join(last)), *cutter.rest()], last_step=content.last_step_line)
+    again, behind = LineCutter(), b"".join(last)
+    again.num_lines = cutter.num_lines - behind.count(b"\n")
+    end = read_end([*again.cut(behind), *again.rest()], last_step=reader.last_step_line)
     if end.signal is not None:
         line, text = end.signal
         scanner.add("shell_killed" if text in ("Killed", "已杀死") else "told_to_end", text, line)
-    return content, scanner.found(), end
+    return _Log(reader, cutter, scanner.found(), end)
 
 
-def _once(crashes: list[Finding]) -> list[Finding]:
-    """Keep one finding a cause and fix: every rank, and both of stdout and stderr, may tell of the same death."""
-    kept: dict[tuple[object, ...], Finding] = {}
-    for finding in crashes:
-        key = (finding.cause, finding.fix)
-        if key not in kept or finding.share > kept[key].share:
-            kept[key] = finding
-    return list(kept.values())
+_FORMATS = {"stamped": "stamped steps", "bar": "progress bar", "slow": "slow batches", "recent": "last batches"}
 
 
-_FORMATS = {"stamped": "stamped steps", "bar": "progress bar", "slow": "slow batches"}
-
-
-def _source(paths: Sequence[str], contents: Sequence[LogContent], num_messages: int) -> dict[str, object]:
-    formats = Counter({"messages": num_messages, "last batches": sum(len(content.recent) for content in contents)})
-    for store in (store for content in contents for store in content.stores.values() if store.shape != "alone"):
+def _source(paths: Sequence[str], logs: Sequence[_Log]) -> dict[str, object]:
+    formats = Counter({"messages": sum(message.count for log in logs for message in log.messages)})
+    for store in (store for log in logs for store in log.reader.stores.values() if store.shape != "alone"):
         formats[_FORMATS.get(store.shape.partition("/")[0], "timed steps")] += store.num_seen
     return {
         "logs": list(paths),
-        "bytes": sum(content.num_bytes for content in contents),
-        "bytes_read_for_steps": sum(content.num_bytes_read for content in contents),
-        "lines": sum(content.num_lines for content in contents),
+        "bytes": sum(log.lines.num_bytes for log in logs),
+        "bytes_read_for_steps": sum(log.lines.num_bytes_read for log in logs),
+        "lines": sum(log.lines.num_lines for log in logs),
         "formats": dict(+formats),
     }
 

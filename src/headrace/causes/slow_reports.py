@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from headrace.model import Cause, Confidence, Finding, Text, format_seconds, format_share
 
-from .logs import LogStreams, Recent
+from .logs import LogStreams
 from .remedies import make_finding
 from .steps import StepPeriod, find_period, find_rhythm, of_weight, supply_and_demand
 
@@ -26,9 +26,9 @@ def explain_slow_reports(streams: LogStreams) -> tuple[Finding, list[Text]] | No
 
     It is lock-step where they come at one distance, else single late batches.
     """
-    if streams.slow_only is None:
+    if "slow" not in streams.watched:
         return None
-    steps, waits, at_s = (np.asarray(streams.slow_only.column(name)) for name in ("step", "wait_s", "at_s"))
+    steps, waits, at_s = (np.asarray(streams.watched["slow"].column(name)) for name in ("step", "wait_s", "at_s"))
     stamped = ~np.isnan(at_s)
     if stamped.mean() > 0.5:  # the others are quotations of one
         steps, waits, at_s = steps[stamped], waits[stamped], at_s[stamped]
@@ -79,7 +79,7 @@ def explain_slow_reports(streams: LogStreams) -> tuple[Finding, list[Text]] | No
     )
     if supply and demand:
         evidence.append(supply_and_demand(supply, demand))
-    evidence += _windows(streams.recent)
+    evidence += _windows(streams)
     return make_finding(cause, share, evidence, figures=figures, confidence=confidence, is_open=True), facts
 
 
@@ -129,11 +129,15 @@ def _distances(period: StepPeriod | None, count: int, workers: int | None) -> It
         ).filled(workers=workers, fast=workers - 1)
 
 
-def _windows(recent: Sequence[Recent]) -> Iterator[Text]:
+def _windows(streams: LogStreams) -> Iterator[Text]:
     """Yield what a watcher's windows say, where one batch holds nearly all the waiting."""
-    telling = [one for one in recent if one.worst_s > 0.9 * one.count * one.mean_s]
+    if "recent" not in streams.watched:
+        return
+    counts, means, worst = (streams.watched["recent"].column(name) for name in ("step", "wait_mean_s", "wait_s"))
+    windows = list(zip(counts, means, worst, strict=True))
+    telling = [one for one in windows if one[2] > 0.9 * one[0] * one[1]]
     if telling:
-        one = telling[0]
+        count, mean_s, worst_s = telling[0]
         yield Text(
             "all waiting sits in single batches: {count} x {mean} = {total} in a window, of which one batch is {worst} "
             "({like} of {windows:window(s)} like that); the short ones are finished batches being picked up, not a "
@@ -141,12 +145,12 @@ def _windows(recent: Sequence[Recent]) -> Iterator[Text]:
             "等待全部集中在个别 batch 上：某个窗口 {count} × {mean} = {total}，其中一个 batch 就占 {worst}（"
             "{windows} 个窗口中有 {like} 个如此）；其余很短的时间只是取走已做好的 batch，并不是 worker 的耗时",
         ).filled(
-            count=one.count,
-            mean=format_seconds(one.mean_s),
-            total=format_seconds(one.count * one.mean_s),
-            worst=format_seconds(one.worst_s),
+            count=int(count),
+            mean=format_seconds(mean_s),
+            total=format_seconds(count * mean_s),
+            worst=format_seconds(worst_s),
             like=len(telling),
-            windows=len(recent),
+            windows=len(windows),
         )
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.causes.logs.bars import bar_times, read_bar
 from headrace.causes.logs.evidence import undo_smoothing
 from headrace.causes.logs.fields import read_marker, read_plan, split_numbers
 from headrace.causes.logs.lines import LineCutter, Stamps
-from headrace.causes.logs.reader import LogReader
+from headrace.causes.logs.reader import LogReader, read_bar
+from headrace.causes.logs.series import bar_times
 from headrace.causes.steps.periods import find_period, find_rhythm
 
 
@@ -83,7 +83,7 @@ def test_a_line_read_by_its_places_says_the_same(step: int, took: float, wait: f
     lines = [f"2025-11-15 19:26:2{k} epoch 1 step {n} time {t:.3f}s data_time {w:.3f}s" for k, (n, t, w) in enumerate(
         [(5, 0.25, 0.001), (step, took, wait)])]  # fmt: skip
     reader.feed(list(enumerate(lines, start=1)))
-    store = reader.content.stores["timed+", "-", ""]
+    store = reader.stores["timed+", "-", ""]
     assert store.column("step")[1] == step
     assert store.column("took_s")[1] == pytest.approx(round(took, 3), abs=1e-9)
     assert store.column("wait_s")[1] == pytest.approx(round(wait, 3), abs=1e-9)
@@ -133,7 +133,7 @@ def test_the_clock_of_a_bar_is_finer_than_its_seconds(seconds: list[float], from
         rates.append(1 / float(text) if rate >= 1 else float(text))
         shown.append(float(math.floor(now)))
         true.append(now)
-    at_s, _ = bar_times(np.arange(1.0, len(seconds) + 1), np.array(shown), np.array(rates), 1.0)
+    at_s, _ = bar_times(np.arange(1.0, len(seconds) + 1), np.array(shown), np.array(rates))
     got, wanted = np.diff(at_s), np.diff(true)
     tolerance = 0.12 if not from_start else 0.6
     assert float(np.median(np.abs(got - wanted))) < tolerance
@@ -152,7 +152,7 @@ def test_a_logger_that_writes_behind_a_bar_is_heard() -> None:
     reader.feed(
         [(1, " 20%|██   | 30/150 [00:03<00:12,  9.60it/s]11/15/2026 11:40:00 - INFO - step 30: eval_loss 0.69")]
     )
-    assert [marker.doing.value for marker in reader.content.markers] == ["evaluation"]
+    assert [marker.doing.value for marker in reader.markers] == ["evaluation"]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_line_that_is_the_first_behind_midnight_adds_one_day_only_once() -> No
     lines = [f"{clock} INFO step {number}/1000 loss 0.5" for number, clock in enumerate(clocks, start=1)]
     lines[10] = f"{clocks[10]} INFO Saving checkpoint to out/step10.pt"
     reader.feed(list(enumerate(lines, start=1)))
-    (store,), (marker,) = reader.content.stores.values(), reader.content.markers
+    (store,), (marker,) = reader.stores.values(), reader.markers
     assert store.column("at_s")[-1] - store.column("at_s")[0] == 29
     assert marker.at_s - marker.since_s == 1
 

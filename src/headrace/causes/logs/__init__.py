@@ -2,18 +2,17 @@
 
 - `lines`: a log as clean lines with their time stamps, from a file, a compressed file or standard input.
 - `fields`: what one line of any logger tells: step, durations, settings, slow batches, saves and evaluations.
-- `bars`: progress bars, and the time of each redraw.
 - `endings`: how a log ends: exceptions that nobody caught, signals, the words of a normal end.
-- `reader`: lines in, records, markers and settings out.
+- `reader`: lines and the redraws of bars in, records, markers and settings out.
 - `evidence`: what a log's own figures stand for: steps, means, windows, a sample.
 - `series`: steps in their order, with wall time and wait, of all ranks and logs of a run.
 """
 
 from .endings import LogEnd, Raised, read_end
 from .evidence import Known
-from .fields import Doing, Marker, Recent, split_numbers
+from .fields import Doing, Marker, split_numbers
 from .lines import LineCutter, read_chunks
-from .reader import LogContent, LogReader
+from .reader import LogReader
 from .series import FEWEST, FILE_STRIDE, LogStreams, Series, join_logs
 
 __all__ = [
@@ -22,13 +21,11 @@ __all__ = [
     "Doing",
     "Known",
     "LineCutter",
-    "LogContent",
     "LogEnd",
     "LogReader",
     "LogStreams",
     "Marker",
     "Raised",
-    "Recent",
     "Series",
     "join_logs",
     "read_chunks",

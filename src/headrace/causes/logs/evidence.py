@@ -93,13 +93,12 @@ def find_spans(columns: dict[str, Floats], *, is_bar: bool, per_epoch: int) -> S
 
 @dataclass(frozen=True)
 class Told:
-    """What a step of each record took and waited; `share` of the time is waiting, by a sample give or take `error`."""
+    """What a step of each record took and waited; by a sample the share of waiting is so give or take `error`."""
 
     took_s: Floats
     wait_s: Floats
     span: Floats
     known: Known
-    share: float = np.nan
     error: float = 0.0
 
 
@@ -158,9 +157,9 @@ def _beside_clock(told: Told, dt: Floats, resolution_s: float, inside: Flags) ->
     took, wait = float(np.nanmean(took_s[inside])), np.nan
     if not np.isnan(wait_s[inside]).all():
         wait = float(np.nanmean(wait_s[inside]))
-    share, error = wait / took if took > 0 else np.nan, _error(took_s[inside], wait_s[inside])
+    error = _error(took_s[inside], wait_s[inside])
     took_s = np.where(own, (took_s + took * (span - 1)) / span, np.where(inside, took, took_s))
-    return Told(took_s, np.where(inside, wait, wait_s), span, Known.SAMPLE, share, error)
+    return Told(took_s, np.where(inside, wait, wait_s), span, Known.SAMPLE, error)
 
 
 def _own_steps(took_s: Floats, inside: Flags) -> Flags:

@@ -46,7 +46,7 @@ _OTHER |= _words("epoch start end running inference model loss optimizer sync gp
 _ALONE = {"s", "t", "b", "d", "per", "num", "min", "ms", "sec"}  # no names by themselves
 _VAGUE = _ALONE | {"acc", "cur", "train", "us", "id", "idx"}  # nor together
 _TIMES = "|".join(sorted(_UNIT_S, key=len, reverse=True))
-_STEPS = r"(?:iterations?|iters?|itr|its?|steps?|batch(?:es)?|updates?|tick)"
+STEPS = r"(?:iterations?|iters?|itr|its?|steps?|batch(?:es)?|updates?|tick)"
 _SAMPLES = r"(?:samples?|images?|imgs?|examples?|sentences?|sequences?|seqs?)"
 _A_SECOND = r"s(?:ec(?:ond)?)?"
 _NUMBER = re.compile(r"(\d+(?:(?:,\d{3})+(?!,?\d|\.\d)|\.\d+)?(?:[eE][-+]\d+)?)")
@@ -54,10 +54,10 @@ _NUMBER = re.compile(r"(\d+(?:(?:,\d{3})+(?!,?\d|\.\d)|\.\d+)?(?:[eE][-+]\d+)?)"
 _TAIL = re.compile(
     r"(?P<no>(?=\s*%|[:x*×]\d|-\d|[KM]\b|\s?(?:minute|hour|day)s?\b|\s?[kmgt]i?b\b|\.\w|e\d))?"
     rf"(?:\s*\]?\s*(?:/|\bof\b)\s*\[?\s*(?P<of>\d++(?:,\d{{3}})*+)(?![.:/]\d| +\d+:\d\d|\s?[kmgt]i?b\b))?"
-    rf"(?:\s*(?:\([^()]*\)\s*)?(?:(?P<per>(?:{_TIMES}) ?/ ?{_STEPS})|(?P<rate>{_STEPS} ?/ ?{_A_SECOND})"
+    rf"(?:\s*(?:\([^()]*\)\s*)?(?:(?P<per>(?:{_TIMES}) ?/ ?{STEPS})|(?P<rate>{STEPS} ?/ ?{_A_SECOND})"
     rf"|(?P<samples>{_SAMPLES} ?/ ?{_A_SECOND}))\b(?!\s*[:=]))?"
-    rf"(?:\s*(?P<unit>{_TIMES})(?![\w/])(?: (?:for|per) (?P<many>\d+) {_STEPS}\b)?"
-    rf"|(?=\s*(?P<counts>{_STEPS}|epoch)(?![\w/]))(?!\s+\w+\s*[:=]))?"
+    rf"(?:\s*(?P<unit>{_TIMES})(?![\w/])(?: (?:for|per) (?P<many>\d+) {STEPS}\b)?"
+    rf"|(?=\s*(?P<counts>{STEPS}|epoch)(?![\w/]))(?!\s+\w+\s*[:=]))?"
     rf"(?:(?:,\s*[\d.,]+\s*/s)?\s*\(\s*(?P<mean>\d[\d.]*+(?:e[-+]\d+)?)\s*(?:{_TIMES})?\s*[,)])?(?P<elapsed>\s+elapsed\b)?",
     re.IGNORECASE,
 )
@@ -68,7 +68,7 @@ _NAME = re.compile(
 )
 _IN = re.compile(rf" in (?P<unit>{_TIMES})\s*$")
 _A_SECOND_NAME = re.compile(
-    rf"(?:.*[_ /])?(?:(?P<rate>{_STEPS}(?:/|_per_){_A_SECOND}|ups)|(?P<samples>{_SAMPLES}(?:/|_per_){_A_SECOND}))$"
+    rf"(?:.*[_ /])?(?:(?P<rate>{STEPS}(?:/|_per_){_A_SECOND}|ups)|(?P<samples>{_SAMPLES}(?:/|_per_){_A_SECOND}))$"
 )
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 NOT_TRAIN = re.compile(
@@ -270,6 +270,7 @@ class StepLine(NamedTuple):
     at_s: float = NAN  # its time stamp, else the time since the start
     elapsed_s: float = NAN  # by a bar's own clock
     rate_s: float = NAN  # a step, by a bar: smoothed, or the mean since the start
+    has_unit: float = NAN  # whether its times have one, 1 or 0: else they may be milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +280,7 @@ class LinePlan:
     places: dict[str, Place]  # by the field of `StepLine`, or `rate` of steps, or `samples` a second
     elapsed: tuple[Place, ...]  # the time since the start: seconds, or hours, minutes and seconds
     is_training: bool
-    unit_known: bool  # else times may be milliseconds
+    unit_known: bool
 
     @property
     def has_times(self) -> bool:
@@ -291,22 +292,18 @@ class LinePlan:
         if self.elapsed and isnan(at_s):
             at_s = sum(_seconds_at(numbers[at], unit_s) for at, unit_s in self.elapsed)
         told = {name: _seconds_at(numbers[at], unit_s) for name, (at, unit_s) in self.places.items()}
-        took = told.get("took_s") or NAN  # 0.00: not measured yet
+        rate_s, samples_s = told.pop("rate", NAN), told.pop("samples", NAN)
+        took_s = told.get("took_s") or NAN  # 0.00: not measured yet
         # beside a rate of steps a time that is many times as long is that of all steps since the line before
-        if (rate_s := told.get("rate")) and (isnan(took) or took > 5 * rate_s):
-            took = rate_s
-        if isnan(took) and batch_size:
-            took = batch_size * told.get("samples", NAN)
-        return StepLine(
-            int(told.get("step", -1)),
-            int(told.get("of", 0)),
-            told.get("epoch", NAN),
-            took,
-            told.get("wait_s", NAN),
-            told.get("took_mean_s", NAN),
-            told.get("wait_mean_s", NAN),
-            at_s,
-        )
+        if rate_s > 0 and not took_s <= 5 * rate_s:
+            took_s = rate_s
+        if isnan(took_s) and batch_size:
+            took_s = batch_size * samples_s
+        told["took_s"] = took_s
+        if not isnan(took_s) or "wait_s" in told:
+            told["has_unit"] = float(self.unit_known)
+        step, of = int(told.pop("step", -1)), int(told.pop("of", 0))
+        return StepLine(step, of, at_s=at_s, **told)
 
 
 def _float(text: str) -> float:
@@ -338,7 +335,8 @@ def read_plan(line: str) -> LinePlan:
     if (both := times.get("both")) is not None:  # time (data): 0.45 (0.012)
         times |= {"took": both._replace(mean=None), "wait": both._replace(at=both.mean or 0, mean=None)}
     told = {name: times[name] for name in ("took", "wait") if name in times}
-    shared = next((one.unit_s for one in told.values() if one.unit_s), None)  # one has a unit, so the others share it
+    # One has a unit, so the others share it: time (ms) | batch-generator: 1.2
+    shared = next((one.unit_s for one in told.values() if one.unit_s), 1e-3 if "(ms)" in line else None)
     unit_known = shared is not None or not told
     if "bare" in times and "rate" not in times:
         told.setdefault("took", times["bare"])
@@ -435,22 +433,13 @@ def read_settings(text: str) -> dict[str, int]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Recent:
-    """A watcher's figures of the last `count` waits."""
-
-    count: int
-    mean_s: float
-    worst_s: float
-
-
-def read_watcher(text: str) -> StepLine | Recent | None:
-    """Return what a watcher reports: one slow batch, or its figures of the last batches.
+def read_watcher(text: str) -> StepLine | None:
+    """Return what a watcher reports: one slow batch, or so many of the last ones, their mean and the worst wait.
 
     >>> read_watcher("WARNING: [SLOW BATCH #2950] 20.69s - prefetch_buffer_exhausted").wait_s
     20.69
-    >>> read_watcher("[DATA LOAD] Recent 50 batches: avg=449.1ms, min=0.4ms, max=22409.4ms, std=3137.2ms")
-    Recent(count=50, mean_s=0.4491, worst_s=22.4094)
+    >>> read_watcher("[DATA LOAD] Recent 50 batches: avg=449.1ms, min=0.4ms, max=22409.4ms, std=3137.2ms")[:5:4]
+    (50, 22.4094)
     """
     text = _in_english(text)
     match = _SLOW.search(text) or _RECENT.search(text)
@@ -458,7 +447,7 @@ def read_watcher(text: str) -> StepLine | Recent | None:
         return None
     number, *told = match.groups()
     waits_s = [round(float(wait) * _UNIT_S[unit.lower()], 9) for wait, unit in zip(told[::2], told[1::2], strict=True)]
-    return StepLine(int(number), wait_s=waits_s[0]) if len(waits_s) == 1 else Recent(int(number), *waits_s)
+    return StepLine(int(number), wait_s=waits_s[-1], wait_mean_s=waits_s[0] if len(waits_s) > 1 else NAN)
 
 
 class Doing(Enum):

@@ -8,7 +8,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from datetime import date
 from functools import lru_cache
 from math import isnan
@@ -55,11 +55,8 @@ def read_chunks(path: str) -> Iterator[bytes]:
     Raises `UnusableInput` where the file cannot be read, or is no text.
     """
     name = "standard input" if path == _STDIN else path
-    with ExitStack() as stack:
-        try:
-            stream: _Readable = sys.stdin.buffer if path == _STDIN else _opened(path)
-            if path != _STDIN:
-                stack.callback(stream.close)
+    try:
+        with _opened(path) as stream:
             chunk, decoder = stream.read(_CHUNK_BYTES), None
             if chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell's `>` writes
                 decoder = codecs.getincrementaldecoder("utf-16")("replace")
@@ -69,15 +66,17 @@ def read_chunks(path: str) -> Iterator[bytes]:
             while chunk:
                 yield chunk if decoder is None else decoder.decode(chunk).encode()
                 chunk = stream.read(_CHUNK_BYTES)
-        except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-            damaged = "it is damaged: unpack it yourself, as far as that goes, and give the text"
-            raise UnusableInput(
-                f"cannot read {name}: {getattr(error, 'strerror', None) or error}",
-                next_step="check the path and its permissions" if getattr(error, "errno", None) else damaged,
-            ) from error
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        damaged = "it is damaged: unpack it yourself, as far as that goes, and give the text"
+        raise UnusableInput(
+            f"cannot read {name}: {getattr(error, 'strerror', None) or error}",
+            next_step="check the path and its permissions" if getattr(error, "errno", None) else damaged,
+        ) from error
 
 
-def _opened(path: str) -> _Readable:
+def _opened(path: str) -> AbstractContextManager[_Readable]:
+    if path == _STDIN:
+        return nullcontext(sys.stdin.buffer)
     if Path(path).is_dir():
         raise UnusableInput(f"{path} is a folder", next_step=f"name its logs, for example {path.rstrip('/')}/*.log")
     with Path(path).open("rb") as file:
@@ -109,22 +108,20 @@ class LineCutter:
 
     def __init__(self) -> None:
         self.num_lines = 0  # that ended
+        self.num_bytes = self.num_bytes_read = 0
         self._begun = b""
-        self._is_broken = False
 
-    def cut(self, chunk: bytes) -> list[tuple[int, str]]:
-        """Return the lines that this chunk completes, without the empty ones."""
-        end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r"))
-        if end < 0:
-            self._begun = (self._begun + chunk)[:_LONGEST_BYTES]
+    def cut(self, chunk: bytes, *, is_read: bool = True) -> list[tuple[int, str]]:
+        """Return the lines that this chunk completes, without the empty ones; where it is not read, only count them."""
+        self.num_bytes += len(chunk)
+        self.num_bytes_read += len(chunk) * is_read
+        end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+        whole, self._begun = (self._begun + chunk[:end], b"") if end else (b"", self._begun)
+        self._begun = (self._begun + chunk[end:])[:_LONGEST_BYTES]
+        if not is_read:
+            self.num_lines += whole.count(b"\n")
             return []
-        whole, self._begun = self._begun + chunk[: end + 1], chunk[end + 1 :][:_LONGEST_BYTES]
         return self._numbered(whole)
-
-    def skip(self, chunk: bytes) -> None:
-        """Pass over a chunk: only its lines are counted, and the next line that comes is a broken one."""
-        self.num_lines += chunk.count(b"\n")
-        self._begun, self._is_broken = b"", True
 
     def rest(self) -> list[tuple[int, str]]:
         """Return the last line, which nothing ended."""
@@ -132,19 +129,14 @@ class LineCutter:
         return self._numbered(begun)
 
     def _numbered(self, whole: bytes) -> list[tuple[int, str]]:
-        pieces = _text(whole).split("\n")
+        if b"\x1b" in whole:
+            whole = _ANSI.sub(b"", whole)
+        # a log truncated in place begins with a hole of zeros
+        pieces = whole.replace(b"\0", b"").decode("utf-8", "replace").split("\n")
         first = self.num_lines + 1
         self.num_lines += len(pieces) - 1
         numbered = enumerate(pieces, start=first)
-        lines = [(number, part) for number, piece in numbered for part in piece.split("\r") if part]
-        if self._is_broken:
-            lines, self._is_broken = lines[1:], False
-        return lines
-
-
-def _text(raw: bytes) -> str:
-    raw = _ANSI.sub(b"", raw) if b"\x1b" in raw else raw
-    return raw.replace(b"\0", b"").decode("utf-8", "replace")  # a log truncated in place begins with a hole of them
+        return [(number, part) for number, piece in numbered for part in piece.split("\r") if part]
 
 
 class Stamps:

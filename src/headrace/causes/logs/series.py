@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .bars import bar_times
 from .evidence import Flags, Floats, Known, find_spans, weigh
-from .fields import Doing, Marker, Recent
-from .reader import COLUMNS, LogContent, StepStore
+from .fields import Doing, Marker
+from .reader import COLUMNS, LogReader, StepStore
 
 FILE_STRIDE = 10**10  # line numbers of the second log start here: one axis for all
 FEWEST = 6  # records; fewer have no pattern
 _LATER_S = 60.0
+_SMOOTHING = 0.3  # tqdm's default
+_TOLERATED_MISFIT = 0.1  # of the elapsed time
+_WORKED_OUT_S = 0.05  # how finely two decimals of a rate tell the time of a redraw, about
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +71,14 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     spans = find_spans(columns, is_bar=store.is_bar, per_epoch=per_epoch)
     runs, inside = spans.runs, spans.inside
     if store.is_bar:
-        at_s, resolution_s = _bar_clock(columns, runs, resolution_s)
+        at_s, resolution_s = _bar_clock(columns, runs)
     if store.is_bar and (np.diff(runs) > 0).all():  # of each bar only the end
         columns["took_s"] = columns["elapsed_s"] / np.maximum(step, 1)
     if _is_cumulative(columns["took_s"], at_s, ~inside):  # the time since the start: a clock
         at_s = at_s if not np.isnan(at_s).any() else columns["took_s"]
         resolution_s, columns["took_s"] = min(resolution_s, 0.01), np.full(len(step), np.nan)
     dt = np.diff(at_s, prepend=np.nan)
-    is_open = not (store.unit_known or store.is_epochs or np.isnan(columns["took_s"]).all())
+    is_open = (columns["has_unit"] == 0).any() and not (store.is_epochs or np.isnan(columns["took_s"]).all())
     unit_s = 1e-3 if is_open and np.nanmedian(columns["took_s"]) >= 100 else 1.0  # bare numbers that are huge
     times = {name: columns[f"{name}_s"] * unit_s for name in ("took", "wait", "took_mean", "wait_mean")}
     told = weigh(times, spans, dt, resolution_s, is_averaged=store.is_averaged)
@@ -85,7 +87,8 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     if wall_s is None:
         return None
     if told.known is Known.SAMPLE:
-        wait_s = np.where(inside, np.minimum(wall_s, 1.5 * own) * told.share / told.span, wait_s)
+        share = wait_s / np.maximum(told.took_s, 1e-9)
+        wait_s = np.where(inside, np.minimum(wall_s, 1.5 * own) * share / told.span, wait_s)
     return Series(
         step=step,
         span=told.span,
@@ -148,17 +151,66 @@ def _slowest(columns: dict[str, Floats], part: NDArray[Any], names: Sequence[str
     }
 
 
-def _bar_clock(columns: dict[str, Floats], segment: Floats, resolution_s: float) -> tuple[Floats, float]:
+def _bar_clock(columns: dict[str, Floats], segment: Floats) -> tuple[Floats, float]:
     times = np.empty(len(segment))
     finest = offset = 0.0
-    numbers = np.unique(segment)
-    for number in numbers:
+    for number in np.unique(segment):
         chosen = np.flatnonzero(segment == number)
-        steps, elapsed_s, rates_s = (columns[name][chosen] for name in ("step", "elapsed_s", "rate_s"))
-        shown_s, known_to_s = bar_times(steps, elapsed_s, rates_s, resolution_s)
+        shown_s, known_to_s = bar_times(*(columns[name][chosen] for name in ("step", "elapsed_s", "rate_s")))
         times[chosen] = shown_s + offset  # bars one after the other, as if nothing lay between them
         offset, finest = float(times[chosen[-1]]), max(finest, known_to_s)
     return times, finest
+
+
+def bar_times(n: Floats, shown: Floats, rates: Floats) -> tuple[Floats, float]:
+    """Return the times of the redraws of one bar from its start, and how finely they are known.
+
+    They come from its steps, the elapsed seconds that it shows, and its seconds a step. tqdm shows whole seconds, but
+    its rate tells more. Where a loop calls `update()`, that is a moving average whose rule is known (0.3 of the newest,
+    0.7 of before, of steps and of seconds alike), so each redraw's own seconds can be worked out from two rates. Where
+    a framework sets `n` itself (Lightning), it is the mean since the start, and steps times rate is the elapsed time.
+    Which one holds is tested against the whole seconds; if neither does, they are all that is used.
+
+    >>> steps = np.array([10.0, 20, 30, 40])
+    >>> bar_times(steps, steps // 10, np.full(4, 0.1))[0].round(3).tolist()
+    [1.5, 2.5, 3.5, 4.5]
+    """
+    if (shown % 1).any():
+        return shown, 0.1
+    if len(n) < 4 or np.isnan(rates[1:]).mean() > 0.1:
+        return shown, 1.0
+    moving, since_start = _undo_moving(n, rates), np.diff(np.nan_to_num(n * rates), prepend=0.0)
+    held = (_held_to(shown, seconds) for seconds in (moving, since_start))
+    at_s, misfit_s = min(held, key=lambda one: one[1])
+    is_fit = misfit_s < _TOLERATED_MISFIT * max(float(shown[-1] - shown[0]), 1.0)
+    return (at_s, _WORKED_OUT_S) if is_fit else (shown, 1.0)
+
+
+def _undo_moving(n: Floats, rates: Floats) -> Floats:
+    new, begun = np.diff(n, prepend=0.0), 0.0
+    if n[0] > 16 and not np.isnan(rates[0]):  # seen from the middle on: as if it had been steady so far
+        new[0] = begun = float(n[1] - n[0])
+    told = np.flatnonzero((new > 0) & ~np.isnan(rates))
+    steps_avg = [begun]
+    for now in new[told].tolist():
+        steps_avg.append(_SMOOTHING * now + (1 - _SMOOTHING) * steps_avg[-1])
+    time_avg = np.array(steps_avg) * np.append(np.nan_to_num(rates[0]), rates[told])
+    seconds = np.zeros(len(n))
+    seconds[told] = np.maximum(0.0, (time_avg[1:] - (1 - _SMOOTHING) * time_avg[:-1]) / _SMOOTHING)
+    return seconds
+
+
+def _held_to(shown: Floats, seconds: Floats) -> tuple[Floats, float]:
+    """Add up seconds, bending each time into the second that the bar showed; return the times and how much was bent."""
+    at_s = np.empty(len(shown))
+    bent_s = 0.0
+    now = float(shown[0]) + 0.5
+    for index, low in enumerate(shown.tolist()):
+        due = now + float(seconds[index]) if index else now
+        now = low if due < low - 0.02 else low + 1.0 if due > low + 1.02 else due
+        bent_s += abs(now - due) if index else 0.0
+        at_s[index] = now
+    return at_s, bent_s
 
 
 def _is_cumulative(took: Floats, at_s: Floats, begins: Flags) -> bool:
@@ -213,43 +265,38 @@ class LogStreams:
     """What all logs tell together."""
 
     series: list[Series] = field(default_factory=list)  # the most telling first
-    slow_only: StepStore | None = None
+    watched: dict[str, StepStore] = field(default_factory=dict)  # slow batches alone, figures of recent ones
     markers: list[Marker] = field(default_factory=list)
     settings: dict[str, int] = field(default_factory=dict)
-    recent: list[Recent] = field(default_factory=list)
     fast_step_s: float | None = None  # the shortest step that a few lines tell of, where they are too few for a series
     per_epoch: int = 0
     num_ranks: int = 1
 
 
-def join_logs(contents: Sequence[LogContent]) -> LogStreams:
+def join_logs(logs: Sequence[LogReader]) -> LogStreams:
     """Return the streams of steps in some logs of one run."""
     streams = LogStreams()
-    contents = sorted(contents, key=lambda one: min(map(_place, filter(len, one.stores.values())), default=[0.0] * 3))
-    for index, content in enumerate(contents):
-        content.move_lines(index * FILE_STRIDE)
-        streams.markers += content.markers
-        streams.recent += content.recent
-        streams.settings = content.settings | streams.settings
-    shapes: dict[str, dict[str, list[StepStore]]] = {}
-    stores = [store for content in contents for store in content.stores.values()]
+    logs = sorted(logs, key=lambda one: min(map(_place, filter(len, one.stores.values())), default=[0.0] * 3))
+    stores = [store for log in logs for store in log.stores.values()]
     kinds = {one.kind for one in stores if one.moves} or {one.kind for one in stores}
     kind = min(kinds, default="")  # steps; where there are none, lines of whole epochs, else those of an evaluation
-    if kind == "test":
-        streams.markers = [marker for marker in streams.markers if marker.doing is not Doing.EVALUATION]
-    for content in contents:
-        streams.markers += _bars_between(content.stores)
-        for store in content.stores.values():
-            if store.kind == kind and (store.moves or store.shape == "alone"):
+    shapes: dict[str, dict[str, list[StepStore]]] = {}
+    for index, log in enumerate(logs):
+        log.move_lines(index * FILE_STRIDE)
+        streams.settings = log.settings | streams.settings
+        streams.markers += [one for one in log.markers if kind != "test" or one.doing is not Doing.EVALUATION]
+        streams.markers += _bars_between(log.stores)
+        for store in log.stores.values():
+            if len(store) and store.kind in (kind, "watched") and (store.moves or store.shape == "alone"):
                 shapes.setdefault(store.shape, {}).setdefault(store.rank, []).append(store)
-                streams.per_epoch = max(streams.per_epoch, store.of)
     streams.markers.sort(key=lambda marker: marker.line)
     fast: list[float] = []
     for shape, ranks in shapes.items():
         parts = [chain for stores in ranks.values() for chain in _chained(stores)]
-        if shape == "slow":
-            streams.slow_only = max(parts, key=len)
+        if parts[0].kind == "watched":
+            streams.watched[shape] = max(parts, key=len)
             continue
+        streams.per_epoch = max(streams.per_epoch, *(store.of for store in parts))
         # a counter runs through all epochs where the log tells how many steps and epochs there are
         epochs, steps = (streams.settings.get(name, 1) for name in ("num_epochs", "num_steps"))
         is_through = epochs > 1 and steps % epochs == 0 and all(store.of == steps > epochs for store in parts)
@@ -258,8 +305,7 @@ def join_logs(contents: Sequence[LogContent]) -> LogStreams:
         if built:
             streams.num_ranks = max(streams.num_ranks, len(built))
             streams.series.append(_side_by_side(built))
-        for values in (np.asarray(store.column(name)) for store in parts for name in ("took_s", "rate_s")):
-            fast += [float(values[values > 0].min())] if (values > 0).any() else []
+        fast += [one for store in parts for name in ("took_s", "rate_s") for one in store.column(name) if one > 0]
     streams.series.sort(key=_worth, reverse=True)
     streams.fast_step_s = min(fast, default=None)
     return streams
@@ -309,7 +355,7 @@ def _worth(series: Series) -> float:
 def _chained(stores: list[StepStore]) -> list[StepStore]:
     """Join what follows each other: parts of a log that was rotated. Others stay apart: they are ranks."""
     chains: list[StepStore] = []
-    for store in sorted(filter(len, stores), key=_place):
+    for store in sorted(stores, key=_place):
         end, begin = _place(chains[-1], -1) if chains else [np.inf] * 3, _place(store)
         if (end[0] <= begin[0] + 1.0) if end[0] and begin[0] else end[1:] <= begin[1:]:
             chains[-1].take_over(store)
