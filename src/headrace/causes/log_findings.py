@@ -1,39 +1,23 @@
 """`explain_logs`: logs of a run, streamed, what they tell as findings, and what cannot be concluded."""
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from headrace.errors import UnusableInput
-from headrace.knowledge import MessageFound, MessageScanner, look_up
+from headrace.knowledge import MessageFound, look_up
 from headrace.model import Cause, Finding, Findings, Text, Verdict, format_seconds, format_share, three_digits
 
 from .crashes import findings_of, remarks_of
-from .logs import (
-    FEWEST,
-    Known,
-    LineCutter,
-    LogEnd,
-    LogReader,
-    LogStreams,
-    Series,
-    join_logs,
-    read_chunks,
-    read_end,
-)
+from .logs import FEWEST, Known, LogReader, LogStreams, Series, join_logs, read_log
 from .remedies import advice_on, make_finding
 from .slow_reports import epoch_fact, explain_slow_reports
 from .steps import LOCKSTEP_LIMIT, SUPPLY_CAUSES, Analysis, LostTime, analyse, evidence_of, verdict_of
 
-# Steps are read from all of the first 32 MiB, then from windows of 1 MiB, evenly spread, a 32nd of the rest: a
-# pattern shows within a window, and a long log stays quick to read. Messages are looked for in all of it.
-_READ_WHOLE_BYTES = 32 << 20
-_WINDOW_BYTES = 1 << 20
-_OF_THE_REST = 32
 _LEAST_STEP_S = 1e-6  # what comes oftener is no step: lines of several jobs, joined
-_LAST_CHUNKS = 4  # what is looked at for how the run ended: about 1 MiB
 
 
 def explain_logs(paths: Sequence[str]) -> Findings:
@@ -41,30 +25,22 @@ def explain_logs(paths: Sequence[str]) -> Findings:
 
     Raises `UnusableInput` where a log cannot be read, or where nothing in them tells of training steps.
     """
-    logs = [_read(path) for path in paths]
-    # one finding a cause and fix: every rank, and both of stdout and stderr, may tell of the same death
-    crashes: dict[tuple[object, ...], Finding] = {}
-    told = [one for log in logs for one in findings_of(log.messages, end=log.end)]
-    for one in sorted(told, key=lambda one: -one.share):
-        crashes.setdefault((one.cause, one.fix), one)
-    remarks = [one for log in logs for one in remarks_of(log.messages, end=log.end)]
+    logs = [read_log(path) for path in paths]
     names = ", ".join("standard input" if path == "-" else path for path in paths)
-    if not any(log.lines.num_bytes for log in logs):
+    if not any(log.cutter.num_bytes for log in logs):
         raise UnusableInput(f"{names}: empty", next_step="give the log that the training wrote")
     # kinds of lines that look like steps and were not read, the most frequent first: how many, and one
-    unread = sorted((one for log in logs for one in log.reader.unread.values()), key=lambda one: -one[0])
-    streams = join_logs([log.reader for log in logs])
-    source = _source(paths, logs)
-    findings = _explain(streams, [*crashes.values()], remarks, source, unread)
+    unread = sorted((one for log in logs for one in log.unread.values()), key=lambda one: -one[0])
+    findings = _explain(logs, unread)
     if findings is None:
         raise UnusableInput(
             f"{names}: no line tells of training steps, and no known message is in it",
-            lines=source["lines"],
+            lines=sum(log.cutter.num_lines for log in logs),
             **({"unread": unread[0][1]} if unread else {}),
             next_step="give a log with step numbers and times, a progress bar, or an error message; "
             "`headrace explain --help` lists the formats",
         )
-    return findings
+    return replace(findings, source=_source(paths, logs))
 
 
 def explain_message(text: str) -> tuple[Findings, tuple[MessageFound, ...]]:
@@ -83,58 +59,35 @@ def explain_message(text: str) -> tuple[Findings, tuple[MessageFound, ...]]:
     return findings, found
 
 
-class _Log(NamedTuple):
-    """What one log tells: by its lines, by known messages, and by how it ends."""
-
-    reader: LogReader
-    lines: LineCutter
-    messages: tuple[MessageFound, ...]
-    end: LogEnd
-
-
-def _read(path: str) -> _Log:
-    cutter, reader, scanner = LineCutter(), LogReader(), MessageScanner()
-    last: deque[bytes] = deque(maxlen=_LAST_CHUNKS)
-    for chunk in read_chunks(path):
-        scanner.scan_chunk(chunk)
-        last.append(chunk)
-        behind = cutter.num_bytes - _READ_WHOLE_BYTES
-        is_read = behind < 0 or behind // _WINDOW_BYTES % _OF_THE_REST == 0
-        reader.feed(cutter.cut(chunk, is_read=is_read))
-    reader.feed(cutter.rest())
-    again, behind = LineCutter(), b"".join(last)
-    again.num_lines = cutter.num_lines - behind.count(b"\n")
-    end = read_end([*again.cut(behind), *again.rest()], last_step=reader.last_step_line)
-    if end.signal is not None:
-        line, text = end.signal
-        scanner.add("shell_killed" if text in ("Killed", "已杀死") else "told_to_end", text, line)
-    return _Log(reader, cutter, scanner.found(), end)
-
-
 _FORMATS = {"stamped": "stamped steps", "bar": "progress bar", "slow": "slow batches", "recent": "last batches"}
 
 
-def _source(paths: Sequence[str], logs: Sequence[_Log]) -> dict[str, object]:
+def _source(paths: Sequence[str], logs: Sequence[LogReader]) -> dict[str, object]:
     formats = Counter({"messages": sum(message.count for log in logs for message in log.messages)})
-    for store in (store for log in logs for store in log.reader.stores.values() if store.shape != "alone"):
+    for store in (store for log in logs for store in log.stores.values() if store.shape != "alone"):
         formats[_FORMATS.get(store.shape.partition("/")[0], "timed steps")] += store.num_seen
     return {
         "logs": list(paths),
-        "bytes": sum(log.lines.num_bytes for log in logs),
-        "bytes_read_for_steps": sum(log.lines.num_bytes_read for log in logs),
-        "lines": sum(log.lines.num_lines for log in logs),
+        "bytes": sum(log.cutter.num_bytes for log in logs),
+        "bytes_read_for_steps": sum(log.cutter.num_bytes_read for log in logs),
+        "lines": sum(log.cutter.num_lines for log in logs),
         "formats": dict(+formats),
     }
 
 
-def _explain(
-    streams: LogStreams, crashes: list[Finding], remarks: list[Text], source: dict[str, object], unread: list[list[Any]]
-) -> Findings | None:
+def _explain(logs: Sequence[LogReader], unread: list[list[Any]]) -> Findings | None:
     """Return the findings of a run from its logs alone; None where nothing in them tells of steps or known messages."""
+    # one finding a cause and fix: every rank, and both of stdout and stderr, may tell of the same death
+    crashes: dict[tuple[object, ...], Finding] = {}
+    told = [one for log in logs for one in findings_of(log.messages, end=log.end)]
+    for one in sorted(told, key=lambda one: -one.share):
+        crashes.setdefault((one.cause, one.fix), one)
+    remarks = [one for log in logs for one in remarks_of(log.messages, end=log.end)]
+    streams = join_logs(logs)
     analysis, reports = _best(streams), explain_slow_reports(streams)
     if analysis is None and reports is None and not crashes and not remarks:
         return None
-    findings, verdict = list(crashes), Verdict.UNKNOWN
+    findings, verdict = [*crashes.values()], Verdict.UNKNOWN
     facts: list[Text] = []
     limits: list[Text] = []
     figures: dict[str, float] = {}
@@ -170,7 +123,6 @@ def _explain(
         limits=tuple(limits),
         measure=measure,  # next, for the whole run; where nothing was found, how to get the wait
         figures=figures,
-        source=source,
     )
 
 

@@ -11,8 +11,7 @@
 from .endings import LogEnd, Raised, read_end
 from .evidence import Known
 from .fields import Doing, Marker, split_numbers
-from .lines import LineCutter, read_chunks
-from .reader import LogReader
+from .reader import LogReader, read_log
 from .series import FEWEST, FILE_STRIDE, LogStreams, Series, join_logs
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "FILE_STRIDE",
     "Doing",
     "Known",
-    "LineCutter",
     "LogEnd",
     "LogReader",
     "LogStreams",
@@ -28,7 +26,7 @@ __all__ = [
     "Raised",
     "Series",
     "join_logs",
-    "read_chunks",
     "read_end",
+    "read_log",
     "split_numbers",
 ]

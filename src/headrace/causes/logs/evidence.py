@@ -39,10 +39,12 @@ class Known(Enum):
 class Spans:
     """How many steps each record covers: `head` of them in its own epoch, the others at the end of the one before."""
 
+    step: Floats
+    line: Floats
     span: Floats
     head: Floats
-    is_first: Flags
-    is_hole: Flags
+    is_first: Flags  # of an epoch or of a run: what lies before it is no step
+    is_hole: Flags  # records before it are missing (rotated, cut off, skipped)
     usual: float
     count: Floats  # steps done since the epoch began
     runs: Floats  # counts the stretches in which the counter goes on
@@ -88,7 +90,7 @@ def find_spans(columns: dict[str, Floats], *, is_bar: bool, per_epoch: int) -> S
     if per_epoch:
         is_first = is_first | (np.diff((step - 1) // per_epoch, prepend=-1.0) > 0)
         segment = np.cumsum(is_first).astype(float)
-    return Spans(span, head, is_first, is_hole, usual, count, runs, segment)
+    return Spans(step, columns["line"], span, head, is_first, is_hole, usual, count, runs, segment)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import deque
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -16,6 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from headrace.knowledge import MessageFound, MessageScanner
+
+from .endings import LogEnd, read_end
 from .fields import (
     NOT_TRAIN,
     STEPS,
@@ -29,8 +33,14 @@ from .fields import (
     read_watcher,
     split_numbers,
 )
-from .lines import NAN, Stamps
+from .lines import NAN, LineCutter, Stamps, read_chunks
 
+# Steps are read from all of the first 32 MiB, then from windows of 1 MiB, evenly spread, a 32nd of the rest: a
+# pattern shows within a window, and a long log stays quick to read. Messages are looked for in all of it.
+_READ_WHOLE_BYTES = 32 << 20
+_WINDOW_BYTES = 1 << 20
+_OF_THE_REST = 32
+_LAST_CHUNKS = 4  # what is looked at for how the run ended: about 1 MiB
 _BLOCK = 4096  # consecutive records; patterns are looked for within blocks
 MOST_RECORDS = 40 * _BLOCK
 COLUMNS = ("line", "block", *StepLine._fields)
@@ -203,6 +213,9 @@ class LogReader:
     """Reads lines in their order, and holds what they tell before anybody judges it. It holds no file."""
 
     def __init__(self) -> None:
+        self.cutter = LineCutter()  # counts its lines and bytes
+        self.messages: tuple[MessageFound, ...] = ()
+        self.end = LogEnd(0)
         self.stores: dict[tuple[str, ...], StepStore] = {}  # by shape, rank and kind
         self.markers: list[Marker] = []
         self.settings: dict[str, int] = {}
@@ -402,3 +415,24 @@ class LogReader:
                 self.stores[key] = store
         store.resolution_s = min(store.resolution_s, self._stamps.resolution_s)
         return store
+
+
+def read_log(path: str) -> LogReader:
+    """Read a log, `-` for standard input. Raises `UnusableInput` where it cannot be read, or is no text."""
+    log, scanner = LogReader(), MessageScanner()
+    last: deque[bytes] = deque(maxlen=_LAST_CHUNKS)
+    for chunk in read_chunks(path):
+        scanner.scan_chunk(chunk)
+        last.append(chunk)
+        behind = log.cutter.num_bytes - _READ_WHOLE_BYTES
+        is_read = behind < 0 or behind // _WINDOW_BYTES % _OF_THE_REST == 0
+        log.feed(log.cutter.cut(chunk, is_read=is_read))
+    log.feed(log.cutter.rest())
+    again, ending = LineCutter(), b"".join(last)
+    again.num_lines = log.cutter.num_lines - ending.count(b"\n")
+    log.end = read_end([*again.cut(ending), *again.rest()], last_step=log.last_step_line)
+    if log.end.signal is not None:
+        line, text = log.end.signal
+        scanner.add("shell_killed" if text in ("Killed", "已杀死") else "told_to_end", text, line)
+    log.messages = scanner.found()
+    return log

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .evidence import Flags, Floats, Known, find_spans, weigh
+from .evidence import Flags, Floats, Known, Spans, find_spans, weigh
 from .fields import Doing, Marker
 from .reader import COLUMNS, LogReader, StepStore
 
@@ -20,19 +20,13 @@ _WORKED_OUT_S = 0.05  # how finely two decimals of a rate tell the time of a red
 
 
 @dataclass(frozen=True, kw_only=True)
-class Series:
+class Series(Spans):
     """Steps of one stream. A record covers `span` steps and took `wall_s`, of which `wait_s` was waiting for data."""
 
-    step: Floats
-    span: Floats
     wall_s: Floats
     wait_s: Floats  # NaN where the log tells no wait
-    line: Floats
     at_s: Floats  # NaN without time stamps
-    is_first: Flags  # of an epoch or of a run: what lies before it is no step
-    is_hole: Flags  # records before it are missing (rotated, cut off, skipped)
     is_new_bar: Flags  # the first redraw of a bar, whose clock starts with it
-    segment: Floats  # counts the stretches between first ones
     per_epoch: int  # steps, 0: not told
     has_time: bool  # step times come from time stamps or from a clock, not only from what the loop measured itself
     known: Known = Known.EVERY_STEP  # how the share of waiting is known
@@ -50,8 +44,7 @@ class Series:
     @property
     def median_span(self) -> float:
         """How many steps a record covers, typically."""
-        inside = self.span[~self.is_first & ~self.is_hole]
-        return float(np.median(inside if len(inside) else self.span))
+        return float(np.median(self.span[self.inside] if self.inside.any() else self.span))
 
     def some_steps(self, indices: NDArray[np.int64]) -> tuple[int, ...]:
         """Return the steps of the first few of some records."""
@@ -83,25 +76,21 @@ def build_series(store: StepStore, *, per_epoch: int = 0) -> Series | None:
     times = {name: columns[f"{name}_s"] * unit_s for name in ("took", "wait", "took_mean", "wait_mean")}
     told = weigh(times, spans, dt, resolution_s, is_averaged=store.is_averaged)
     own, wait_s = _over(told.took_s, told.span, spans.head, inside), told.wait_s
-    wall_s = _wall(own, dt, told.span, inside, spans.is_hole, resolution_s)
+    has_time = len(dt) > 1 and float(np.isnan(dt[1:]).mean()) < 0.1
+    wall_s = _wall(own, dt, told.span, spans, resolution_s, has_time=has_time)
     if wall_s is None:
         return None
     if told.known is Known.SAMPLE:
         share = wait_s / np.maximum(told.took_s, 1e-9)
         wait_s = np.where(inside, np.minimum(wall_s, 1.5 * own) * share / told.span, wait_s)
     return Series(
-        step=step,
-        span=told.span,
+        **vars(replace(spans, span=told.span)),
         wall_s=wall_s,
         wait_s=np.minimum(_over(wait_s, told.span, spans.head, inside), wall_s),
-        line=columns["line"],
         at_s=at_s,
-        is_first=spans.is_first,
-        is_hole=spans.is_hole,
         is_new_bar=(np.diff(runs, prepend=0) != 0) if store.is_bar else np.zeros(len(step), dtype=bool),
-        segment=spans.segment,
         per_epoch=per_epoch or store.of,
-        has_time=_is_stamped(dt),
+        has_time=has_time,
         known=told.known,
         error=told.error,
         is_epochs=store.is_epochs,
@@ -134,7 +123,7 @@ def _joined(columns: dict[str, Floats], *, is_bar: bool, of: int) -> dict[str, F
     ends = np.flatnonzero(~np.roll(same, -1))
     # The first redraw of a step may still show the rate of before; the last one shows its own.
     joined = {name: column[~same] for name, column in columns.items()}
-    for name in ("rate_s", "took_s", "wait_s", "at_s"):
+    for name in ("rate_s", "took_s", "wait_s", "at_s", "has_unit"):
         joined[name] = np.where(np.isnan(columns[name][ends]), joined[name], columns[name][ends])
     return joined
 
@@ -225,26 +214,22 @@ def _is_cumulative(took: Floats, at_s: Floats, begins: Flags) -> bool:
     return bool(np.ptp(grows) < 0.5 * grows.min()) and took[-1] > 2 * grows.max()  # a few lines, each as much later
 
 
-def _wall(own: Floats, dt: Floats, span: Floats, inside: Flags, is_hole: Flags, resolution_s: float) -> Floats | None:
+def _wall(own: Floats, dt: Floats, span: Floats, spans: Spans, resolution_s: float, *, has_time: bool) -> Floats | None:
     """Return the wall time of each record: from the clock where it is fine enough, else from the loop's own figures."""
-    told = float(np.isnan(own).mean()) < 0.2
+    told, inside = float(np.isnan(own).mean()) < 0.2, spans.inside
     if told:
         own = np.where(np.isnan(own), np.nanmedian(own / span) * span, own)
-    if not _is_stamped(dt):
+    if not has_time:
         return own if told else None
     dt = np.maximum(np.where(np.isnan(dt), np.nan_to_num(own) if told else 0.0, dt), 0.0)
     if told:
         # Of single steps the loop's own figure is the finer one; the clock knows what happened between two of them.
         by_clock = (dt - own > np.maximum(1.5 * resolution_s, 0.25 * own)) | ((span > 1) & (dt > 8 * resolution_s))
-        return np.where(by_clock & ~is_hole, dt, own)
+        return np.where(by_clock & ~spans.is_hole, dt, own)
     if not inside.any() or dt[inside].sum() <= 0:
         return None
     is_coarse = resolution_s > 0.2 * float(np.median(dt[inside]))
     return _even(dt, span, inside, resolution_s) if is_coarse else dt
-
-
-def _is_stamped(dt: Floats) -> bool:
-    return len(dt) > 1 and float(np.isnan(dt[1:]).mean()) < 0.1
 
 
 def _even(dt: Floats, span: Floats, inside: Flags, resolution_s: float) -> Floats:
