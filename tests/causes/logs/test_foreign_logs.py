@@ -489,3 +489,26 @@ def test_steps_behind_the_last_line_of_an_epoch_are_no_slow_start(explain: Calla
     assert found.figures["wait_share"] == pytest.approx(0.65, abs=0.1)
     starts = [one for one in found.findings if one.cause is Cause.EPOCH_START]
     assert all(one.confidence is not Confidence.CERTAIN for one in starts)
+
+
+def test_steps_that_print_their_own_long_time_count_once_with_their_waits(tmp_path: Path) -> None:
+    """Each fifth line is of a step with 5 s of waiting, among a hundred of 0.1 s: 27 % of the time is waiting."""
+    log = tmp_path / "train.log"
+    with log.open("w") as file:
+        for line in range(1, 101):
+            took_s, wait_s = (5.1, 5.0) if line % 5 == 0 else (0.1 + 0.002 * (line % 3 - 1), 0.02)
+            file.write(f"Epoch: [0] [{100 * line}/10000] time: {took_s:.4f} s data: {wait_s:.4f} s loss: 2.3\n")
+    found = explain_logs([str(log)])
+    assert sum(one.share for one in found.findings) == pytest.approx(0.27, abs=0.04)
+
+
+def test_slow_batches_that_are_told_count_beside_lines_of_an_evaluation(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    with log.open("w") as file:
+        for number in range(20, 80):
+            at = f"2025-11-15 10:{number // 2:02}:{30 * (number % 2):02},000"
+            file.write(f"{at} WARNING: [SLOW BATCH #{50 * number}] 20.69s - prefetch\n")
+        for number in range(1, 50):
+            file.write(f"2025-11-15 11:00:{number:02},000 Test: [{number}/50] Time 0.500 s Data 0.400 s Loss 1.2\n")
+    found = explain_logs([str(log)])
+    assert found.findings[0].cause is Cause.BATCH_LOCKSTEP

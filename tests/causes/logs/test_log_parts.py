@@ -216,3 +216,18 @@ def test_a_bar_that_scales_its_unit_is_read() -> None:
     assert (bar.told.step, bar.told.of, bar.told.rate_s) == (1200, 10000, 0.0008)
     odd = read_bar("train:  12%|█▏        | 3/10 [00:01<00:07, 1.25?it/s]")
     assert odd is None or not odd.told.rate_s > 0
+
+
+def test_milliseconds_of_one_time_say_nothing_of_those_before_it() -> None:
+    def took(line: str) -> float:
+        plan = read_plan(line)
+        assert plan is not None
+        return plan.read(split_numbers(line)[1]).took_s
+
+    assert took("Step: 10/1000 | Step time: 0.850 | Data time: 0.020 | Forward (ms): 120.3") == pytest.approx(0.85)
+    assert took("step 120 time: 1.25 comm (ms): 31.2") == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize("rate", ["12.5ms/it", "2.05Kit/s"])
+def test_a_rate_with_a_small_letter_is_no_number_of_thousands(rate: str) -> None:
+    read_bar(f"5/10 [00:09<01:21, {rate}]")

@@ -161,7 +161,8 @@ def _beside_clock(told: Told, dt: Floats, resolution_s: float, inside: Flags) ->
         wait = float(np.nanmean(wait_s[inside]))
     error = _error(took_s[inside], wait_s[inside])
     took_s = np.where(own, (took_s + took * (span - 1)) / span, np.where(inside, took, took_s))
-    return Told(took_s, np.where(inside, wait, wait_s), span, Known.SAMPLE, error)
+    wait_s = np.where(own, (wait_s + wait * (span - 1)) / span, np.where(inside, wait, wait_s))
+    return Told(took_s, wait_s, span, Known.SAMPLE, error)
 
 
 def _own_steps(took_s: Floats, inside: Flags) -> Flags:

@@ -336,7 +336,8 @@ def read_plan(line: str) -> LinePlan:
         times |= {"took": both._replace(mean=None), "wait": both._replace(at=both.mean or 0, mean=None)}
     told = {name: times[name] for name in ("took", "wait") if name in times}
     # One has a unit, so the others share it: time (ms) | batch-generator: 1.2
-    shared = next((one.unit_s for one in told.values() if one.unit_s), 1e-3 if "(ms)" in line else None)
+    before = line[: min((one.start for one in told.values()), default=0)]
+    shared = next((one.unit_s for one in told.values() if one.unit_s), 1e-3 if "(ms)" in before else None)
     unit_known = shared is not None or not told
     if "bare" in times and "rate" not in times:
         told.setdefault("took", times["bare"])

@@ -45,6 +45,7 @@ _SHAPES = (
     re.compile(r"^\s*[\[(]?(?P<E>1[4-9]\d{8}(?:\.\d{1,9}|\d{3})?)[\])]?(?=[\s:|,-]|$)"),
     re.compile(r"(?:^:::MLL |time_ms['\"]: )(?P<E>1[4-9]\d{8}(?:\.\d+|\d{3})?)\b"),  # MLPerf's
 )
+_MAY_BE_STAMPED = re.compile(r"\d:\d\d:\d\d|1[4-9]\d{8}")
 _LOOK_AT = 96  # characters of a line; a time further to the right belongs to the message
 _DAY_S = 86400.0
 
@@ -158,7 +159,7 @@ class Stamps:
     def read(self, line: str) -> float:
         """Return the line's time in seconds, on a scale that only differences of have a meaning; NaN: it has none."""
         head = line[:_LOOK_AT]
-        if ":" not in head and head.lstrip("[( ")[:1] != "1":
+        if _MAY_BE_STAMPED.search(head) is None:
             return NAN
         for index, shape in enumerate(self._shapes):
             match = shape.search(head)

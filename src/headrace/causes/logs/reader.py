@@ -81,7 +81,7 @@ _FOLD_WORDS = re.compile(
 _N = r"(?P<n>\d+(?:\.\d+)?[kMG]?)"
 _ELAPSED = r"(?P<elapsed>\d+:\d\d(?::\d\d)?)"
 _RATE, _ANY_RATE = r"(?P<rate>[\d.]+(?:it/s|s/it))", r"(?P<rate>[\d.]+\s*\S+?/\S+?|\?[^,\]]*)(?=[,\]]|$)"
-_RATE_OF_STEPS = re.compile(rf"(?P<amount>[\d.]+[kMG]?)\s*(?:{STEPS}/s|(?P<per>s/){STEPS})", re.IGNORECASE)
+_RATE_OF_STEPS = re.compile(rf"(?P<amount>[\d.]+(?-i:[kMG])?)\s*(?:{STEPS}/s|(?P<per>s/){STEPS})", re.IGNORECASE)
 _BARS = [
     re.compile(shape)
     for shape in (

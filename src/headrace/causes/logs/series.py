@@ -263,7 +263,7 @@ def join_logs(logs: Sequence[LogReader]) -> LogStreams:
     streams = LogStreams()
     logs = sorted(logs, key=lambda one: min(map(_place, filter(len, one.stores.values())), default=[0.0] * 3))
     stores = [store for log in logs for store in log.stores.values()]
-    kinds = {one.kind for one in stores if one.moves} or {one.kind for one in stores}
+    kinds = {"" if one.shape == "slow" else one.kind for one in stores if one.moves} or {one.kind for one in stores}
     kind = min(kinds, default="")  # steps; where there are none, lines of whole epochs, else those of an evaluation
     shapes: dict[str, dict[str, list[StepStore]]] = {}
     for index, log in enumerate(logs):
