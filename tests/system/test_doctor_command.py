@@ -69,6 +69,17 @@ def test_quick_says_what_is_in_a_sample_and_a_batch(data: str) -> None:
     assert done.stdout.splitlines()[-1] == f"Next: `headrace doctor {data}:loader` tests it with workers."
 
 
+def test_quick_takes_a_first_batch_from_a_sampler_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "weighted.py"
+    path.write_text(
+        "from torch.utils.data import DataLoader, WeightedRandomSampler\n"
+        "data = [float(number) for number in range(100)]\n"
+        "loader = DataLoader(data, batch_size=4, sampler=WeightedRandomSampler([1.0] * 100, 100))\n"
+    )
+    done = run("quick", f"{path}:loader")
+    assert done.returncode == 0, done.stdout
+
+
 def test_quick_shows_the_traceback_and_what_it_means(data: str) -> None:
     done = run("quick", f"{data}:Truncated")
     assert done.returncode == 1

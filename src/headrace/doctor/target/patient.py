@@ -72,8 +72,12 @@ class Ward:
         self.say("at", what="sampler")
         deadline = time.monotonic() + seconds
         asked = own if own is self.loader.sampler else itertools.chain.from_iterable(own)
-        in_time = itertools.takewhile(lambda _: time.monotonic() < deadline, asked)
-        return list(map(plain_key, itertools.islice(in_time, _MOST_SAMPLES)))
+        found: list[Any] = []
+        for key in itertools.islice(asked, _MOST_SAMPLES):
+            found.append(plain_key(key))
+            if time.monotonic() > deadline:
+                break
+        return found
 
     def fetches(self, seconds: float) -> Iterator[tuple[Any, Callable[[], Any]]]:
         """Yield by what each sample is asked for, and what fetches it: those of a stream are counted."""
