@@ -159,6 +159,22 @@ def test_auto_knows_the_time_of_a_sample_among_many_that_are_fetched_at_once(set
     assert loader.stats().num_workers_reason.startswith("in-process: a sample takes "), loader.stats()
 
 
+class Counting(Numbers):
+    """Samples that compute for 60 µs each, however many are asked for at once."""
+
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        end = time.perf_counter() + 6e-5 * len(indices)
+        while time.perf_counter() < end:
+            pass
+        return list(indices)
+
+
+def test_auto_takes_no_sample_for_quicker_than_it_is_because_batches_come_in_parts() -> None:
+    loader = headrace.DataLoader(Counting(1 << 20), 16, num_workers="auto")
+    next(iter(loader))
+    assert "in-process" not in loader.stats().num_workers_reason
+
+
 @pytest.mark.parametrize("asked", [{"timeout": 60}, {"worker_init_fn": int}], ids=str)
 def test_auto_keeps_a_worker_for_what_only_workers_do(asked: dict[str, Any]) -> None:
     loader = headrace.DataLoader([1.0] * 400, 4, num_workers="auto", **asked)  # type: ignore[arg-type]

@@ -120,7 +120,7 @@ class Chunks(_MapTasks):
             # it drew from a generator that had looked unused: once more, seeded
             held = self._fetch_and_place(work, entry, indices, base_seed, position)
         if seeds is not None and seeds.is_on_trial:
-            self._record.note_least(seeds.least_ns // (len(indices) if self._plan.has_getitems else 1))
+            self._record.note_least(seeds.least_each_ns)
         if has_drawn or (seeds is not None and seeds.is_drawing):
             self._words[Head.DRAWS] = 1
             self._watch = None

@@ -229,7 +229,9 @@ class SampleSeeds:
         self._needs_to_know = needs_to_know  # whether anything draws: then generators are looked at for ever
         self._seeds_all = seeds_all  # however quick: what is asked for at once is a whole batch
         self._has_torch = self._has_begun = self._is_again = self.is_drawing = False
-        self.least_ns, self._began_ns = 1 << 62, 0  # what the quickest sample on trial took by itself
+        # what was quickest on trial took by itself: a sample, or samples that were fetched at once; and each of these
+        self.least_ns = self.least_each_ns = 1 << 62
+        self._began_ns = 0
         self._marks: list[Any] = []
 
     def __enter__(self) -> None:
@@ -301,11 +303,13 @@ class SampleSeeds:
             self._mark()
             self._began_ns = time.perf_counter_ns()
 
-    def end_sample(self) -> None:
-        """While on trial: notice which generators the sample drew from, and whether it is worth while to look."""
+    def end_sample(self, count: int = 1) -> None:
+        """While on trial: notice which generators `count` samples drew from, and whether it is worth while to look."""
         if not self._trial:
             return
-        self.least_ns = min(self.least_ns, time.perf_counter_ns() - self._began_ns)
+        took_ns = time.perf_counter_ns() - self._began_ns
+        self.least_ns = min(self.least_ns, took_ns)
+        self.least_each_ns = min(self.least_each_ns, took_ns // max(1, count))
         self._trial -= 1
         self._notice()
         if not self._has_begun:  # some are made with the first sample, which then has drawn from them
@@ -453,7 +457,7 @@ class Fetcher:
             seeds.begin_sample(base_seed, position)
         samples = self._dataset.__getitems__(list(indices))
         if seeds is not None and seeds.per_sample:
-            seeds.end_sample()
+            seeds.end_sample(len(indices))
         if whole:
             return samples
         if seeds is not None and seeds.is_drawing:
