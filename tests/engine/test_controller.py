@@ -151,6 +151,16 @@ def test_memory_bounds_it_and_what_was_grown_is_given_back(room: int, start: int
     assert all(one.after <= start for one in loader.told[grown:])  # for a while
 
 
+def test_where_it_rests_is_no_more_than_there_is_room_for() -> None:
+    for start, room in ((8, 4), (5, 4), (6, 5)):
+        loader = Simulated(knee(0.03, 130), lambda now: ENDLESS, start, noise=0.005).run(8)
+        loader.most_workers = room
+        loader.run(60)
+        settled = [one for one in loader.told if one.reason is AdjustmentReason.SETTLED]
+        assert settled
+        assert all(one.after <= max(one.before, room) for one in settled)
+
+
 def test_workers_without_work_lead_to_more_batches_ahead() -> None:
     loader = Simulated(
         *(knee(0.02, 5000), lambda now: 600.0, 16),

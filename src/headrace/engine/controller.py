@@ -228,12 +228,14 @@ class Controller:
             return None
         self._rest.begin(self.now_s)
         self._has_settled = True
-        return self._tell(AdjustmentReason.SETTLED, seen.num_workers, self._above_the_knee(seen.num_workers))
+        rest_at = seen.num_workers if is_contended else self._above_the_knee(seen)
+        return self._tell(AdjustmentReason.SETTLED, seen.num_workers, rest_at)
 
-    def _above_the_knee(self, now: int) -> int:
+    def _above_the_knee(self, seen: TuningWindow) -> int:
         """Where to rest: at the knee itself, a machine that gets faster is not seen; a step above it, it is."""
+        now = seen.num_workers
         above = min((n for n in self._known if n > now), default=now)
-        is_next = above <= max(now + 1, _FINE_UP * now)
+        is_next = above <= min(max(now + 1, _FINE_UP * now), self._most(seen))
         return above if is_next and self._known[above].mean >= _AS_GOOD * self._known[now].mean else now
 
     def _above(self, seen: TuningWindow) -> int | None:
