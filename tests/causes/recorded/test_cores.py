@@ -186,12 +186,14 @@ def test_no_more_is_told_than_was_lost_and_than_others_took(
 
 
 def test_on_a_device_a_gain_may_be_more_for_a_host_that_is_fed_runs_ahead_of_it() -> None:
-    """Half of a step is the device's work: fed, a step takes between that and what it takes now."""
+    """Half of a step is the device's work, which the host waits for: fed, a step takes between that and all of it."""
     processes, end_s = simulate(workers=2, task_s=[0.4] * 80, step_s=0.1, cpu=1.0)
     events = processes[0].events
-    steps = [events[events["kind"] == int(EventKind.WAIT)].copy() for _ in range(2)]
-    for these, kind in zip(steps, (EventKind.H2D, EventKind.OPTIMIZER), strict=True):
+    steps = [events[events["kind"] == int(EventKind.WAIT)].copy() for _ in range(3)]
+    for these, kind in zip(steps, (EventKind.H2D, EventKind.OPTIMIZER, EventKind.SYNC), strict=True):
+        these["start_ns"] += these["duration_ns"]
         these["kind"], these["duration_ns"] = int(kind), 1000
+    steps[2]["duration_ns"] = 60_000_000  # of 100 ms, it stands for the device
     first = replace(processes[0], events=np.concatenate([events, *steps]))
     gpu = GpuSample(**dict.fromkeys(GpuSample._fields, None) | {"number": 0, "utilisation": 0.25})
     samples = [replace(one, gpus=(gpu,)) for one in system(end_s, trainer=0.5, worker=1.0, cores=16, looks=20)]

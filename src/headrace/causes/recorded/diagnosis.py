@@ -233,9 +233,9 @@ def _judge(
         verdict = judge_data(loader, trainer.process, processes, trainer.train_s, ceiling, account)
         data = data or verdict
         if verdict is not None and verdict.cause is not None:
-            host = read_host_time(trainer, system) or {}
-            busy = host.get("gpu_busy_share")
-            known = estimate_data(verdict, trainer.train_s, cores, around, ranks=ranks, device_busy=busy)
+            host = read_host_time(trainer, system)
+            device = (host["gpu_busy_share"], host["device_wait_share"]) if host is not None else None
+            known = estimate_data(verdict, trainer.train_s, cores, around, ranks=ranks, device=device)
             each = max(1, int(cores / ranks / max(1, loader.num_workers)))
             found += _data_findings(verdict, trainer, known, cores_each=each)
     return [*found, *interruption_findings(trainer)], data, ceiling, around

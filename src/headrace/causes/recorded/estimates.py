@@ -108,7 +108,7 @@ class Supply:
         return gain, max(float(high - low) / 2, self.model_error * gain)
 
 
-def supply_of(verdict: DataVerdict, train_s: float, *, device_busy: float | None = None) -> Supply | None:
+def supply_of(verdict: DataVerdict, train_s: float, *, device: tuple[float, float] | None = None) -> Supply | None:
     """Return what the estimates rest on; None where too little was recorded of the pool."""
     pool, loader = verdict.pool, verdict.loader
     num_tasks = pool.num_tasks if pool is not None else len(verdict.wait_s) if loader.settings.num_workers == 0 else 0
@@ -120,10 +120,12 @@ def supply_of(verdict: DataVerdict, train_s: float, *, device_busy: float | None
     step = verdict.ceiling.step if verdict.ceiling is not None else mean_of(loader.step_s[chosen])
     taking = _taking(verdict)
     step_s = step.value + taking.value
-    # A host that has its batches launches while the device works: a step may take no longer than the device then.
+    # A host that has its batches launches while the device works: what it stands waiting for it may go away, until the
+    # device is busy all the time.
     hidden_s = 0.0
-    if device_busy is not None and verdict.ceiling is None:
-        hidden_s = max(0.0, step_s - device_busy * real.value) / 2
+    if device is not None and verdict.ceiling is None:
+        busy, waits = device
+        hidden_s = max(0.0, min(step_s - busy * real.value, waits * real.value)) / 2
     unsure_s = max(_UNSURE_STEP * step_s, hidden_s)
     # What the pool could do is what it did, over the time in which it worked.
     batch_s = max(pool.batch_s, 0.05 * real.value) if pool is not None else real.value
@@ -160,13 +162,13 @@ def estimate_data(
     around: Surroundings | None,
     *,
     ranks: int = 1,
-    device_busy: float | None = None,
+    device: tuple[float, float] | None = None,
 ) -> list[Estimate]:
     """Return what would help against waiting for data, as far as it is worth telling; more workers first.
 
-    `device_busy`: the share of the time in which a device had work, where it trains on one.
+    `device`: where it trains on one, the shares of the time in which that had work, and in which the loop stood for it.
     """
-    supply, resources = supply_of(verdict, train_s, device_busy=device_busy), verdict.resources
+    supply, resources = supply_of(verdict, train_s, device=device), verdict.resources
     if supply is None or resources is None:
         return []
     more = _estimate_more_workers(verdict, supply, cores, around, ranks)
