@@ -31,6 +31,7 @@ class TargetProcess:
 
     def __init__(self, module: str, start: Mapping[str, Any]) -> None:
         self._buffer, self.has_ended, self._is_closed, self._pids = b"", False, False, set[int]()
+        self._began_at = time.time()
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed in close()
         self._read, write = os.pipe()
         path = os.pathsep.join(part or os.getcwd() for part in sys.path)
@@ -63,7 +64,7 @@ class TargetProcess:
         self.close()
 
     def close(self) -> None:
-        """End it and all that it started, and remove what torch's workers that were killed could not."""
+        """End it and all that it started, and remove what those of torch's workers that were seen could not."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -84,8 +85,9 @@ class TargetProcess:
             # others may have some of these numbers by now
             others = {one.pid for one in read_all_stats().values() if one.session != self.child.pid}
             for path in (one for pid in self._pids - others for one in glob(f"/dev/shm/torch_{pid}_*")):
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+                with contextlib.suppress(OSError):  # nor of another container's, where /dev/shm is shared
+                    if os.stat(path).st_uid == os.getuid() and os.stat(path).st_mtime >= self._began_at:
+                        os.unlink(path)
 
     def tell(self, order: Any) -> None:
         assert self.child.stdin is not None
