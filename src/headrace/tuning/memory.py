@@ -171,15 +171,14 @@ def _terms(cost: SampleCost, configuration: Configuration, loader: str) -> list[
     queued = (workers, ahead // workers) if workers and ahead % workers == 0 else (ahead,)
     terms = [Term.product(TermKind.QUEUE, own_part, *queued, rows), Term.product(TermKind.LOOP, own_part, rows)]
     if workers and not cost.uses_rows:
-        # A worker collates into memory of its own, and that is copied into shared memory; torch's while its heap keeps
-        # the samples, or it fetches its next. Ours gathers samples from blocks in shared memory, small ones as copies;
-        # and at first it is as far ahead as torch's, for how large a batch is shows with the first one.
+        # A worker collates into memory of its own, and that is copied into shared memory; torch's while it fetches its
+        # next, if it may. Ours gathers samples from blocks in shared memory, small ones as copies; and at first it is
+        # as far ahead as torch's, for how large a batch is shows with the first one.
         if is_ours:
             first = max(ahead, 2 * workers) if configuration.prefetch_factor is None and budget is None else ahead
             copies = first + workers * (1 + (batch_bytes < _KEPT_BYTES) + (cost.sample_bytes < _MAPPED_BYTES))
         else:
-            is_kept = cost.sample_bytes < _HEAP_BYTES and (ahead > workers or batch_bytes < _HEAP_BYTES)
-            copies = workers if is_kept else 0
+            copies = workers if ahead > workers or batch_bytes < _HEAP_BYTES else 0
         terms.append(Term.product(TermKind.COLLATION, own_part, copies, rows))
     if configuration.pin_memory and not is_ours:
         pinned = 1 << max(0, math.ceil(math.log2(max(1, batch_bytes))))
