@@ -107,8 +107,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _is_alone(item: pytest.Item | None) -> bool:
-    mark = item.get_closest_marker("alone") if item is not None else None
-    return mark is not None and not mark.kwargs.get("unless", False)
+    return item is not None and item.get_closest_marker("alone") is not None
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.own_shm import WITH_OWN_SHM
-
 DATA = """
 import numpy as np
 
@@ -29,13 +27,13 @@ good = list(range(80))
 """
 
 # what others leave in /dev/shm for a moment would be laid to the loader's charge
-looks_at_shm = pytest.mark.alone(unless=bool(WITH_OWN_SHM))
+looks_at_shm = pytest.mark.alone
 
 
 def run(*args: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     silent = {"HEADRACE_LANG", "LC_ALL", "LC_MESSAGES", "LANG", "NO_COLOR", "FORCE_COLOR", "COLUMNS"}
     environment = {name: value for name, value in os.environ.items() if name not in silent}
-    command = [*WITH_OWN_SHM, sys.executable, "-m", "headrace", "chaos", *args]
+    command = [sys.executable, "-m", "headrace", "chaos", *args]
     return subprocess.run(
         command, capture_output=True, text=True, env={**environment, "PYTHONUTF8": "1"}, timeout=100, cwd=cwd
     )

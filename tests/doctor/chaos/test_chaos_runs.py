@@ -13,15 +13,13 @@ import pytest
 
 from headrace.doctor.chaos import ChaosReport, ChaosSettings, run_chaos
 from headrace.model import FaultKind
-from tests.own_shm import FILLS_ITS_OWN
 
 from .draws import draw_settings
 
 _QUICK_DRAWS = 4
 _QUICK_FAULTS = 9
 
-# what others leave in /dev/shm for a moment would be laid to the loader's charge
-fills_its_own_shm = pytest.mark.alone(unless=FILLS_ITS_OWN)
+pytestmark = pytest.mark.alone  # what others leave in /dev/shm for a moment would be laid to the loader's charge
 
 
 def check(report: ChaosReport) -> None:
@@ -29,7 +27,6 @@ def check(report: ChaosReport) -> None:
     assert report.is_clean, f"{report.settings}\n{report.left}\n" + "\n".join(map(str, told))
 
 
-@fills_its_own_shm
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("number", range(_QUICK_DRAWS))
 def test_nothing_is_lost_repeated_or_left_behind(number: int) -> None:
@@ -39,7 +36,6 @@ def test_nothing_is_lost_repeated_or_left_behind(number: int) -> None:
     assert report.totals()["faults"] >= _QUICK_FAULTS
 
 
-@fills_its_own_shm
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_that_start_anew_are_replaced_as_well(start_method: str) -> None:
@@ -59,7 +55,6 @@ def test_workers_that_start_anew_are_replaced_as_well(start_method: str) -> None
     )
 
 
-@pytest.mark.alone
 def test_bad_samples_of_the_users_are_named() -> None:
     settings = ChaosSettings(
         target="tests.doctor.chaos.datasets:some_bad",
@@ -74,7 +69,6 @@ def test_bad_samples_of_the_users_are_named() -> None:
     assert {one.exception for one in report.own_failures} == {"ValueError"}
 
 
-@fills_its_own_shm
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_thousand_faults(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,14 +10,11 @@ import torch
 from headrace.doctor.chaos import ChaosSettings, run_chaos
 from headrace.doctor.chaos.subject import drop_in_child, take_interrupted
 from headrace.model import FaultKind
-from tests.own_shm import FILLS_ITS_OWN
 
 from .test_chaos_runs import check
 
 
-@pytest.mark.alone(
-    unless=FILLS_ITS_OWN
-)  # what others leave in /dev/shm for a moment would be laid to the loader's charge
+@pytest.mark.alone  # what others leave in /dev/shm for a moment would be laid to the loader's charge
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("target", ["slots", "general"])
 @pytest.mark.parametrize("backend", ["process", "thread"])
